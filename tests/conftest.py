@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -12,6 +12,23 @@ from click.testing import CliRunner, Result
 from nb2ddp.cli.main import main
 from nb2ddp.project.config import clear
 from tests.command import Command
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write expected files anew instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with an expected file, or, with `--update`, write the file."""
+
+    def compare(expected: Path, text: str) -> None:
+        if request.config.getoption("--update"):
+            expected.parent.mkdir(parents=True, exist_ok=True)
+            expected.write_text(text, encoding="utf-8")
+        assert text == expected.read_text(encoding="utf-8"), "pytest --update writes the file anew"
+
+    return compare
 
 
 @pytest.fixture(autouse=True, scope="session")

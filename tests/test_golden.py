@@ -1,39 +1,47 @@
-"""Each fixture's script, byte for byte.
+"""Notebooks and their scripts, byte for byte: together they show every rule that public notebooks often need.
 
-`python -m tests.test_golden` writes the expected scripts anew; review the difference before it is committed.
+`pytest tests/test_golden.py --update` renews the expected files, as `python -m tests.test_golden` does; review the
+difference before it is committed.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nb2ddp.convert import convert_source
+from nb2ddp.results import NotebookError
 from nb2ddp.script.linker import definitions
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-NOTEBOOKS = sorted((FIXTURES / "notebooks").glob("*.ipynb"))
+EXPECTED = FIXTURES / "expected"
+#: Whole notebooks, and small ones that each show a few constructs.
+NOTEBOOKS = sorted([*FIXTURES.glob("notebooks/*.ipynb"), *FIXTURES.glob("constructs/*.ipynb")])
 
 
-def expected(notebook: Path) -> Path:
-    return FIXTURES / "expected" / f"{notebook.stem}.py"
-
-
-def actual(notebook: Path) -> str:
+def result(notebook: Path) -> tuple[str, str]:
+    """The name and the text of what a notebook becomes: a script, or a refusal."""
     script = f"{notebook.stem}.py"
-    return convert_source(notebook.read_text(encoding="utf-8"), notebook.stem, script).files[script]
+    try:
+        done = convert_source(notebook.read_text(encoding="utf-8"), notebook.stem, script)
+    except NotebookError as error:
+        return f"{notebook.stem}.refusal.txt", f"{error.code}\n{error.location or 'the file'}\n{error.message}\n"
+    return script, done.files[script]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_golden(notebook: Path) -> None:
-    assert actual(notebook) == expected(notebook).read_text(encoding="utf-8")
+def test_script_or_refusal(notebook: Path, golden: Callable[[Path, str], None]) -> None:
+    name, text = result(notebook)
+    golden(EXPECTED / name, text)
 
 
 def test_no_golden_without_a_notebook() -> None:
-    assert {path.stem for path in (FIXTURES / "expected").glob("*.py")} == {path.stem for path in NOTEBOOKS}
+    assert sorted(path.name.split(".")[0] for path in EXPECTED.iterdir()) == sorted(path.stem for path in NOTEBOOKS)
 
 
 #: What all ranks must call together.
@@ -51,12 +59,12 @@ def joint_after_the_end(script: str) -> list[str]:
     return [ast.unparse(call) for call in below if ast.unparse(call.func).rpartition(".")[2].rstrip("_") in joint]
 
 
-@pytest.mark.parametrize("script", sorted(FIXTURES.glob("**/expected/*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", sorted(EXPECTED.glob("*.py")), ids=lambda path: path.stem)
 def test_all_ranks_are_there_for_what_they_do_together(script: Path) -> None:
     assert joint_after_the_end(script.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("call", ["run_once(f)", "run_once_(f)", "x = gather_object([1])", "last_checkpoint(trainer)"])
+@pytest.mark.parametrize("call", ["run_once(f)", "x = gather_object([1])"])
 def test_a_joint_call_after_the_end_is_found(call: str) -> None:
     end = "PartialState().destroy_process_group()\n"
     assert joint_after_the_end(f"{call}\n{end}print(1)\n") == []
@@ -64,6 +72,4 @@ def test_a_joint_call_after_the_end_is_found(call: str) -> None:
 
 
 if __name__ == "__main__":
-    for path in NOTEBOOKS:
-        expected(path).parent.mkdir(exist_ok=True)
-        expected(path).write_text(actual(path), encoding="utf-8")
+    sys.exit(pytest.main([__file__, "--update", "-q"]))

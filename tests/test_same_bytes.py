@@ -1,22 +1,32 @@
 """The same bytes from every process: what is converted follows from the notebook and the options alone.
 
+It follows neither from the order of a set of nodes or texts, nor from `id`. So a loop whose order counts never goes
+over a set, and nodes are sorted by a key that no two of them share: `Tree.in_order`. Each process here has a
+PYTHONHASHSEED of its own, and hashes LibCST's nodes in an order of its own, as addresses do by chance.
+
 The notebooks are the project's fixtures, one for each order that memory once decided, and, where the environment
-variable NB2DDP_CORPUS names a folder, or several with `:` between them, all of theirs.
+variable NB2DDP_CORPUS names a folder, all of its.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
+from nb2ddp.convert import convert_source
+from nb2ddp.options import Launch, Options
+from nb2ddp.results import NotebookError
 from tests import notebooks
-from tests.same_bytes import differing, found
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-CORPUS = [Path(each) for each in os.environ.get("NB2DDP_CORPUS", "").split(os.pathsep) if each]
-
+ROOT = Path(__file__).parent.parent
 _SCORED = """!pip install {0}
 from {0} import score
 import json
@@ -38,12 +48,56 @@ CELLS = {
 }
 
 
+def differing(paths: Iterable[Path]) -> list[str]:
+    """The notebooks that become different files, messages or refusals in two processes."""
+    given = json.dumps([str(path) for path in paths])
+    command = [sys.executable, "-m", "tests.test_same_bytes"]
+    jobs = [
+        subprocess.Popen(
+            [*command, str(seed)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    first, second = (json.loads(job.communicate(given)[0]) for job in jobs)
+    return [name for name, digest in first.items() if second[name] != digest]
+
+
 def test_memory_decides_nothing(tmp_path: Path) -> None:
     made = [notebooks.write(tmp_path / f"{name}.ipynb", *cells) for name, cells in CELLS.items()]
-    assert differing([*made, *found([FIXTURES / "notebooks", FIXTURES / "constructs"])]) == []
+    assert differing([*made, *(ROOT / "fixtures").glob("*/*.ipynb")]) == []
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CORPUS, reason="NB2DDP_CORPUS names no folder of public notebooks")
+@pytest.mark.skipif("NB2DDP_CORPUS" not in os.environ, reason="NB2DDP_CORPUS names no folder of public notebooks")
 def test_memory_decides_nothing_in_the_corpus() -> None:
-    assert differing(found(CORPUS)) == []
+    assert differing(sorted(Path(os.environ["NB2DDP_CORPUS"]).glob("*.ipynb"))[::4]) == []
+
+
+def digest(path: Path) -> str:
+    """Of all that a notebook becomes, with packages in a file and in the script."""
+    made = []
+    for launcher in ("accelerate", "uv"):
+        options = Options(launch=Launch(launcher=launcher))  # type: ignore[arg-type]
+        try:
+            done = convert_source(path.read_text(encoding="utf-8-sig"), path.stem, "train.py", options, path.name)
+            made.append(repr((list(done.files.items()), done.diagnostics, done.packages)))
+        except NotebookError as error:
+            made.append(repr(error.diagnostic))
+    return sha256("".join(made).encode()).hexdigest()
+
+
+def shuffle(kind: type[cst.CSTNode], salt: int) -> None:
+    """Hash nodes of a class, and of those below it, by their addresses and a number."""
+    kind.__hash__ = lambda node: hash((salt, id(node)))  # type: ignore[assignment, method-assign]
+    for below in kind.__subclasses__():
+        shuffle(below, salt)
+
+
+if __name__ == "__main__":
+    shuffle(cst.CSTNode, int(sys.argv[1]))  # type: ignore[type-abstract]
+    print(json.dumps({name: digest(Path(name)) for name in json.load(sys.stdin)}))

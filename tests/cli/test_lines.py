@@ -27,6 +27,7 @@ CASES = {
     "notebook": ("--launcher notebook", "jupyter"),
     "uv": ("--launcher uv", "uv torchrun uv accelerate"),
 }
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 INSTALLS = "!pip install unsloth\n!pip install --no-deps trl==0.22.2\n!pip install --no-build-isolation flash-attn"
 
 
@@ -40,14 +41,9 @@ def printed(stderr: str) -> list[str]:
     return [line.split(" with: ", 1)[1] for line in stderr.splitlines() if " with: " in line]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@pytest.mark.parametrize("script", ["x.py", "-o 4/-it's.py"])
-@pytest.mark.parametrize("case", CASES)
-def test_each_line_runs_as_it_is_printed(
-    case: str, script: str, command: Command, environment: dict[str, str], tmp_path: Path
-) -> None:
-    options, programs = CASES[case]
-    write(tmp_path / "a.ipynb", INSTALLS, *CELLS[1:])
+def run_lines(options: str, script: str, command: Command, environment: dict[str, str], folder: Path) -> list[str]:
+    """Convert a notebook, run each line that is printed, and return the programs that ran."""
+    write(folder / "a.ipynb", INSTALLS, *CELLS[1:])
     result = command("a.ipynb", f"./{script}", *options.split())
     assert result.exit_code == 0, result.output
     machines = re.search(r"--machines (\d+)", options)
@@ -57,14 +53,31 @@ def test_each_line_runs_as_it_is_printed(
         "SLURM_JOB_NAME": "x",
         "SLURM_JOB_NODELIST": "node[0-1]",
     }
-    lines = printed(result.stderr)
-    for line in lines:
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    for line in printed(result.stderr):
+        done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
         said = done.stderr.replace("HF_TOKEN is not set: a step that needs it fails\n", "")
         assert (done.returncode, said) == (0, "")
-    ran = Path(environment["LOG"]).read_text().split()
+    return Path(environment["LOG"]).read_text().split()
+
+
+@bash
+@pytest.mark.parametrize("case", CASES)
+def test_each_line_runs_as_it_is_printed(
+    case: str, command: Command, environment: dict[str, str], tmp_path: Path
+) -> None:
+    options, programs = CASES[case]
+    ran = run_lines(options, "-o 4/-it's.py", command, environment, tmp_path)
     installs = [] if case in ("notebook", "uv") else ["pip", "pip"]  # the file, and flash-attn
     assert sorted(ran) == sorted([*installs, *programs.split()])
+
+
+@bash
+@pytest.mark.parametrize("name", ["a'; touch evil; '", '$(touch evil) `touch evil` "b', "# coding: utf-16 é a: b"])
+def test_a_name_stays_a_name(name: str, command: Command, environment: dict[str, str], tmp_path: Path) -> None:
+    for launcher in ("accelerate", "torchrun", "slurm"):
+        run_lines(f"--launcher {launcher}", f"{launcher}/{name}.py", command, environment, tmp_path)
+        compile((tmp_path / launcher / f"{name}.py").read_bytes(), "x", "exec")
+    assert not list(tmp_path.rglob("evil"))
 
 
 def test_no_folder_is_changed_to_where_the_script_lies_in_this_one(command: Command, tmp_path: Path) -> None:
@@ -73,7 +86,7 @@ def test_no_folder_is_changed_to_where_the_script_lies_in_this_one(command: Comm
     assert " with: cd sub && torchrun" in command("a.ipynb", str(tmp_path / "sub" / "x.py")).stderr
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@bash
 def test_the_first_machine_says_what_to_type_on_the_others(
     command: Command, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -84,16 +97,6 @@ def test_the_first_machine_says_what_to_type_on_the_others(
     assert (done.returncode, done.stderr) == (0, "")
     host = subprocess.run(["hostname"], capture_output=True, text=True, check=True).stdout.strip()
     assert done.stdout.endswith(f": {second.replace('=HOST ', f'={host} ')}\n")
-
-
-@pytest.mark.parametrize(
-    ("launcher", "is_said"), [("accelerate", True), ("torchrun", True), ("notebook", False), ("uv", False)]
-)
-def test_packages_are_asked_for_where_nothing_installs_them(
-    launcher: str, is_said: bool, command: Command, tmp_path: Path
-) -> None:
-    write(tmp_path / "a.ipynb")
-    assert ("Install its packages" in command("a.ipynb", "--launcher", launcher).stderr) == is_said
 
 
 def test_the_first_lines_of_a_script_are_those_that_are_printed(command: Command, tmp_path: Path) -> None:

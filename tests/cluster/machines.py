@@ -1,8 +1,5 @@
 """Two network namespaces with a cable between them stand for two machines, for tests.
 
-    python -m tests.cluster.machines start NAME   # prints how to run a command on each
-    python -m tests.cluster.machines stop NAME
-
 Processes in them share the file system, as the machines of a cluster do, but reach each other only over the cable:
 what is bound to one machine's own loopback, or started with a wrong address or rank, is not found by the other.
 Needs root and the package iproute2.
@@ -13,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 
 
@@ -81,22 +77,3 @@ def stop(name: str) -> None:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("start", "stop"):
-        print(__doc__)
-        return 2
-    if arguments[0] == "stop":
-        stop(arguments[1])
-        return 0
-    if reason := missing():
-        print(reason, file=sys.stderr)
-        return 1
-    for machine in start(arguments[1]):
-        print(f"{' '.join(machine.prefix)} COMMAND   # {machine.address} on {machine.interface}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,5 @@
 """Run a SLURM cluster of two nodes on this host, for tests: munge, one slurmctld and two slurmd.
 
-    python -m tests.cluster.slurm start FOLDER    # prints the line that points sbatch at the cluster
-    python -m tests.cluster.slurm stop FOLDER
-
 Needs root and the packages slurm-wlm and munge of Debian or Ubuntu, but neither systemd nor cgroups, an installed
 configuration or the standard ports. All it writes is in FOLDER.
 """
@@ -15,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -184,23 +180,3 @@ def _free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("start", "stop"):
-        print(__doc__)
-        return 2
-    cluster = Cluster(Path(arguments[1]).resolve())
-    if arguments[0] == "stop":
-        cluster.stop()
-    elif reason := missing():
-        print(reason, file=sys.stderr)
-        return 1
-    else:
-        cluster.start()
-        print(" ".join(["export", *(f"{name}={value}" for name, value in cluster.environment.items())]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

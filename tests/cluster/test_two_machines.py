@@ -93,18 +93,15 @@ def test_losses_are_those_of_one_process(
     assert job.processes() == {}
 
 
-@pytest.mark.parametrize(("launcher", "rank"), [("accelerate", 0), ("torchrun", 3)])
-def test_one_killed_process_ends_the_job(
-    launcher: Launcher, rank: int, pair: tuple[Machine, Machine], tmp_path: Path
-) -> None:
-    job = prepare(tmp_path / "job", two_by_two(launcher), steps=10_000)
+def test_one_killed_process_ends_the_job(pair: tuple[Machine, Machine], tmp_path: Path) -> None:
+    job = prepare(tmp_path / "job", two_by_two("accelerate"), steps=10_000)
     with started(job, pair) as launchers:
         wait_for(lambda: bool(job.losses(0)) or any(process.poll() for process in launchers), START_SECONDS)
         assert [process.poll() for process in launchers] == [None, None], said(job)
-        os.kill(job.worker(rank), signal.SIGKILL)
+        os.kill(job.worker(0), signal.SIGKILL)
         killed = time.monotonic()
         codes = [process.wait(END_SECONDS) for process in launchers]
-        print(f"killed rank {rank}: both machines ended {time.monotonic() - killed:.1f} s later with {codes}")
+        print(f"killed rank 0: both machines ended {time.monotonic() - killed:.1f} s later with {codes}")
         assert 0 not in codes
         assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
 
@@ -125,16 +122,3 @@ def test_a_job_that_is_started_again_resumes(pair: tuple[Machine, Machine], alon
     assert codes == [0, 0], said(job)
     assert "Training resumes from outputs/checkpoint-" in (job.folder / "machine0.log").read_text()
     assert job.losses(0) == pytest.approx(alone.losses(0), abs=1e-3)
-
-
-def test_ctrl_c_on_one_machine_ends_the_job(pair: tuple[Machine, Machine], tmp_path: Path) -> None:
-    job = prepare(tmp_path / "job", two_by_two("accelerate"), steps=10_000)
-    with started(job, pair) as launchers:
-        wait_for(lambda: bool(job.losses(0)) or any(process.poll() for process in launchers), START_SECONDS)
-        assert [process.poll() for process in launchers] == [None, None], said(job)
-        os.killpg(launchers[1].pid, signal.SIGINT)
-        pressed = time.monotonic()
-        codes = [process.wait(END_SECONDS) for process in launchers]
-        print(f"Ctrl-C on machine 1: both ended {time.monotonic() - pressed:.1f} s later with {codes}")
-        assert 0 not in codes
-        assert wait_for(lambda: not job.processes(), END_SECONDS + pressed - time.monotonic()), job.processes()

@@ -11,18 +11,14 @@ import pytest
 from nb2ddp.options import Launch
 from tests.jobs import prepare, train_alone
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.short]
 
 
-@pytest.mark.parametrize(
-    ("options", "processes"), [pytest.param((), 2, marks=pytest.mark.short), (("--num_processes", "1"), 1)]
-)
-def test_accelerate_launches_the_script(options: tuple[str, ...], processes: int, tmp_path: Path) -> None:
+def test_accelerate_launches_the_script(tmp_path: Path) -> None:
     job, alone = prepare(tmp_path / "job", Launch(gpus=2)), train_alone(tmp_path / "alone")
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_config.yaml"]
-    command += ["--main_process_port", "0", *options, "train.py"]
+    command += ["--main_process_port", "0", "train.py"]
     done = subprocess.run(command, cwd=job.work, env=job.environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("'train_runtime':") == 1, "one process prints"
-    assert max(job.difference(rank, alone) for rank in range(processes)) < 1e-3
-    assert not job.losses(processes)
+    assert max(job.difference(rank, alone) for rank in range(2)) < 1e-3

@@ -43,12 +43,11 @@ print("COMPILED", torch.compile(lambda x: x * 2)(torch.ones(2)).tolist())
 FAILS = "def fail():\n    raise ValueError('told')\nfail()\n"
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_each_process_runs_the_script_once(processes: int, tmp_path: Path) -> None:
+def test_each_process_runs_the_script_once(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(convert_source(text(POOLS, TRAIN, FAILS)).files["train.py"])
-    launch = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--master-port={free_port()}"]
-    command = [sys.executable, *(launch if processes > 1 else []), str(script)]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    command = [sys.executable, *launch, str(script)]
     done = subprocess.run(command, env=dict(os.environ), cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.stdout.count("RUN") == 1
     for method in ("fork", "forkserver", "spawn"):
@@ -56,7 +55,7 @@ def test_each_process_runs_the_script_once(processes: int, tmp_path: Path) -> No
     assert "FORKED 4 def longer" in done.stdout
     assert "COMPILED [2.0, 2.0]" in done.stdout
     assert "raise ValueError('told')" in done.stderr
-    assert done.stderr.count("told") >= processes
+    assert done.stderr.count("told") >= 2
 
 
 def test_code_that_reads_its_own_file_keeps_it() -> None:

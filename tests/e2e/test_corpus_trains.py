@@ -26,7 +26,6 @@ pytestmark = [
     "name",
     [
         "Mistral_v0.3_(7B)-CPT",  # two trainings, embeddings trained, a random part of the data
-        "Phi_3.5_Mini-Conversational",  # fields of the trainer as keywords of an older TRL
         "gpt-oss-(20B)-Fine-tuning",  # experts, generation before training, answers alone
     ],
 )

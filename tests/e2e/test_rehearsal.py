@@ -22,7 +22,7 @@ from nb2ddp.rehearsal import report
 from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 
-from .faults import FAULTS, FOLDER, GOOD, is_found
+from .faults import FAULTS, FOLDER, is_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,9 +41,8 @@ def short() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_no_false_alarm(name: str) -> None:
-    verdict = rehearse(read(FOLDER / f"{name}.py"), Options(offline=True))
+def test_no_false_alarm() -> None:
+    verdict = rehearse(read(FOLDER / "train.py"), Options(offline=True))
     assert verdict.code == 0, "\n".join(report.text_lines(verdict))
 
 
@@ -69,16 +68,14 @@ def heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
+ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
 
 
 @pytest.mark.parametrize(
     ("end", "reached"),
     [
         (signal.SIGINT, "*"),  # at its begin
-        (signal.SIGINT, "*/one/logs/0.jsonl"),  # while it trains
-        (signal.SIGTERM, "*/one/logs/0.jsonl"),
-        (signal.SIGHUP, "*"),
+        (signal.SIGTERM, "*/one/logs/0.jsonl"),  # while it trains
         (signal.SIGKILL, "*/one/logs/0.jsonl"),
     ],
 )

@@ -84,15 +84,14 @@ def test_ctrl_c(launcher: str, tmp_path: Path) -> None:
     assert re.search(r"SIGINT|KeyboardInterrupt|got signal: 2", screen(job)), screen(job)[-3000:]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_killed_process(rank: int, tmp_path: Path) -> None:
+def test_killed_process(tmp_path: Path) -> None:
     job = prepare(tmp_path / "job", Launch(gpus=2), steps=10_000)
     with started(job) as process:
         trains(job, process)
         since = time.monotonic()
-        os.kill(job.worker(rank), signal.SIGKILL)
+        os.kill(job.worker(1), signal.SIGKILL)
         assert ends(job, process, since) != 0
-    assert re.search(rf"exitcode: -9\) local_rank: {rank} .*train\.py", re.sub(r"\s+", " ", screen(job)))
+    assert re.search(r"exitcode: -9\) local_rank: 1 .*train\.py", re.sub(r"\s+", " ", screen(job)))
 
 
 def test_full_disk_while_training(tmp_path: Path) -> None:
@@ -107,23 +106,11 @@ def test_full_disk_while_training(tmp_path: Path) -> None:
     assert "No space left on device" in screen(job)
 
 
-def test_failure_of_one_process_before_training(tmp_path: Path) -> None:
-    """One process fails while the others wait for it, or go on to the first step."""
-    job = prepare(tmp_path / "job", Launch(gpus=2), steps=10_000)
-    line = "\ntrainer.train()\n"
-    change(job.work / "train.py", line, f'\nif is_main_process:\n    raise OSError("the data is gone"){line}')
-    with started(job) as process:
-        process.wait(START_SECONDS)
-        assert ends(job, process, time.monotonic()) != 0
-    assert "the data is gone" in screen(job)
-
-
 def test_wrong_version(tmp_path: Path) -> None:
     """The floors of the setup block: every process ends, and says the same line."""
     job = prepare(tmp_path / "job", Launch(gpus=2))
-    fixture = ROOT / "fixtures" / "constructs" / "grpo.ipynb"
+    fixture = ROOT / "fixtures" / "notebooks" / "random_reward.ipynb"
     convert_file(fixture, job.work / "train.py", force=True)  # in the place of another notebook's
-    (job.work / "rows.jsonl").touch()  # which the script looks for first
     about = tmp_path / "older" / "unsloth-2026.9.13.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unsloth\nVersion: 2026.9.13\n")

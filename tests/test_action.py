@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from tests.command import files
-from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import CELLS, write
 
 ROOT = Path(__file__).parent.parent
@@ -134,21 +133,6 @@ def test_convert_then_check_passes(runner: Runner) -> None:
     assert files(runner.workspace / "out put") == {"a.py", "b.py", "accelerate_config.yaml"}
     assert runner.step(1, **inputs).returncode == 0
     assert runner.output.read_text() == "exit-code=0\nexit-code=0\n"
-
-
-def test_arguments(runner: Runner) -> None:
-    write(runner.workspace / "a.ipynb")
-    done = runner.step(1, paths="a.ipynb", mode="convert", arguments="--output=o\n--gpus=4")
-    assert done.returncode == 0, done.stderr
-    assert "num_processes: 4" in (runner.workspace / "o/accelerate_config.yaml").read_text()
-
-
-def test_scripts_with_cells(runner: Runner) -> None:
-    (runner.workspace / "m.py").write_text(TRAINING)
-    (runner.workspace / "module.py").write_text("x = 1\n")
-    done = runner.step(1, paths=".", arguments="--output=o", mode="convert")
-    assert done.returncode == 0, done.stderr
-    assert (runner.workspace / "o" / "m.py").is_file()
 
 
 @pytest.mark.parametrize(

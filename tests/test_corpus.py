@@ -118,12 +118,6 @@ def test_refusals_have_a_code_and_a_place(path: Path) -> None:
     assert error.location is not None
 
 
-@pytest.mark.parametrize("path", each(Converted))
-def test_is_python(path: Path) -> None:
-    """Of the oldest version that runs it, too, where the notebook needs a newer one for its quotes alone."""
-    compile(get(path).script, "train.py", "exec")
-
-
 @every_script
 def test_holds_no_notebook_residue(path: Path) -> None:
     result = get(path)
@@ -180,12 +174,6 @@ def test_keeps_every_untouched_line_byte_for_byte(path: Path) -> None:
         for line, text in enumerate(source.split("\n"), start=1):
             if line not in touched and text.strip():
                 assert any(text == candidate for candidate in left), f"cell {number}:{line}: {text!r}"
-
-
-@every_script
-def test_converts_to_the_same_bytes_twice(path: Path) -> None:
-    again = convert_source(path.read_text(encoding="utf-8"), path.stem, "train.py")
-    assert again.files["train.py"] == get(path).script
 
 
 @every_script

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +12,9 @@ from click.testing import CliRunner
 
 from benchmarks.estimates import Run, limited, runs
 from nb2ddp.cli.main import main
-from nb2ddp.cli.rehearse import _fits
 from nb2ddp.estimate import hub
-from nb2ddp.estimate.answer import Answer, Fit, answer, in_short
-from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
-from nb2ddp.estimate.models import Shape
+from nb2ddp.estimate.answer import Fit, answer, in_short
+from nb2ddp.estimate.gpus import GpuError, gpu_of
 from nb2ddp.estimate.shapes import ShapeError, from_config, from_name, shape_of
 from nb2ddp.estimate.trainings import Training, trainings
 from nb2ddp.facts.program import Program
@@ -236,17 +232,6 @@ def test_in_short_tells_of_several_trainings() -> None:
     assert in_short([long, short, long, long]) == least
 
 
-def test_the_rehearsal_says_it_too(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(LOAD.format("load_in_4bit = True"), encoding="utf-8")
-    assert (
-        _fits(script, script.read_text(), 2)
-        == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy"
-    )
-    script.write_text("print(1)\n", encoding="utf-8")
-    assert _fits(script, script.read_text(), 2) == ""
-
-
 def test_a_script_is_told_as_its_notebook(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     CliRunner().invoke(main, [str(ALPACA), str(script)])
@@ -319,12 +304,6 @@ def test_gpus_that_are_none(wanted: str) -> None:
         gpu_of(wanted)
 
 
-def test_busy() -> None:
-    found = training(LOAD.format("load_in_4bit = True"))
-    shape: Shape = from_name(found.model)
-    assert Answer(found, shape, 1, ()).busy == 2
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -338,19 +317,6 @@ def test_bad_input(words: tuple[str, ...], reason: str) -> None:
     assert code == 2
     assert reason in output
     assert "Traceback" not in output
-
-
-def test_it_needs_no_torch() -> None:
-    code = "import sys; import nb2ddp.cli.estimate, nb2ddp.estimate.trainings; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-def test_the_smallest_gpu_holds_no_70b() -> None:
-    shape = from_name("unsloth/Llama-3.3-70B-Instruct")
-    found = training(LOAD.replace("Llama-3.1-8B", "Llama-3.3-70B").format("load_in_4bit = True"))
-    result = answer(found, shape, [Gpu("24 GB", 24e9)], 1)
-    assert not result.fits[0].fits
 
 
 def test_the_model_that_no_gpu_holds_is_split() -> None:

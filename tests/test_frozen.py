@@ -27,11 +27,3 @@ def test_a_change_is_shown_once_with_all_that_have_it(tmp_path: Path, monkeypatc
     shown = "\n".join(places["nb/a.ipynb"] for places in changes.values())
     assert "train_ddp.py, options uv\n" in shown
     assert "convert again" not in shown
-
-
-def test_options_that_a_version_lacks_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = write(tmp_path / "nb" / "a.ipynb")
-    frozen.convert_all([notebook], tmp_path / "before")
-    monkeypatch.setitem(frozen.SETS, "uv", lambda: Options(launch=Launch(launcher="unknown")))  # type: ignore[arg-type]
-    frozen.convert_all([notebook], tmp_path / "after")
-    assert frozen.compare([notebook], tmp_path / "before", tmp_path / "after") == (set(), {})

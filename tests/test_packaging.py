@@ -120,45 +120,6 @@ def test_a_folder_of_packages(target: Path, tmp_path: Path) -> None:
     assert again.returncode == 0
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="another user's folders are needed")
-@pytest.mark.parametrize("home", ["/nowhere", "/dev/null", ""])
-def test_a_folder_that_cannot_be_written(target: Path, home: str, tmp_path: Path) -> None:
-    python = shutil.which(f"python3.{sys.version_info[1]}", path="/usr/bin:/bin")
-    if python is None:
-        pytest.skip("no user but root may run this Python")
-    for folder in (target, *target.parents[:-1], *tmp_path.parents[:-1]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    environment = {"PYTHONPATH": str(target), **({"HOME": home} if home else {})}
-    nobody = 65534
-    converts([python, "-m", "nb2ddp"], tmp_path, nobody, **environment)
-
-
-def test_a_user_s_own_packages(built: Path, tmp_path: Path) -> None:
-    own = str(tmp_path / "own")
-    home = tmp_path / "venv"  # with the packages of its Python, as `--user` is refused in any other
-    venv.create(home, with_pip=True, system_site_packages=True)
-    python = str(home / "bin" / "python")
-    base = subprocess.run([python, "-c", "import sys; print(sys._base_executable)"], capture_output=True, text=True)
-    interpreter = base.stdout.strip()
-    pip("install", "--user", next(built.glob("*.whl")), python=interpreter, PYTHONUSERBASE=own)
-    converts([interpreter, "-m", "nb2ddp"], tmp_path / "work", PYTHONUSERBASE=own)
-
-
-@pytest.mark.parametrize("tool", ["uvx", "pipx"])
-def test_a_tool_of_its_own(tool: str, built: Path, tmp_path: Path) -> None:
-    wheel = next(built.glob("*.whl"))
-    at = shutil.which(tool, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    if at is None:
-        pytest.skip(f"{tool} is not installed")
-    homes = {name: str(tmp_path / name) for name in ("PIPX_HOME", "UV_TOOL_DIR", "UV_CACHE_DIR")}
-    ways: dict[str, list[str | Path]] = {
-        "uvx": [at, "--python", sys.executable, "--from", wheel, "nb2ddp"],
-        "pipx": [at, "run", "--spec", wheel, "nb2ddp"],
-    }
-    settings = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HOME"))}
-    converts(ways[tool], tmp_path / "work", None, **settings, **homes)
-
-
 @pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
 def test_every_python(version: str, built: Path, tmp_path: Path) -> None:
     """Those others that are on the PATH; with pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""

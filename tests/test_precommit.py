@@ -74,14 +74,6 @@ def test_convert_commit_edit_commit(project: Path) -> None:
     assert commit(project).returncode == 0
 
 
-def test_nothing_to_do_is_not_said(project: Path) -> None:
-    (project / "readme.txt").write_text("text")
-    git(project, "add", "readme.txt")
-    done = commit(project)
-    assert done.returncode == 0
-    assert "Skipped" in done.stderr
-
-
 def test_a_bad_notebook_fails_the_commit_with_its_place(project: Path) -> None:
     write(project / "notebooks/a.ipynb", "x = = 1")
     git(project, "add", "notebooks")

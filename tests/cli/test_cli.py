@@ -14,7 +14,6 @@ import pytest
 from nb2ddp import __version__
 from nb2ddp.cli.main import COMMANDS
 from nb2ddp.rules.index import RULES
-from nb2ddp.rules.rule import Rule
 from tests.command import Command, files
 from tests.notebooks import CELLS, code, document, markdown, write
 
@@ -86,11 +85,6 @@ class TestOneNotebook:
         said = re.findall("DDP306 warning: installs (.*) on the machine", command("a.ipynb", "train.py").stdout)
         assert said == ([packages] if packages else [])
 
-    def test_says_what_a_header_needs(self, command: Command, tmp_path: Path) -> None:
-        header = '# /// script\n# dependencies = ["unsloth", "jiwer"]\n# ///\n'
-        (tmp_path / "a.py").write_text(f"{header}# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
-        assert "Install its packages with" in command("a.py", "train.py").stderr
-
     def test_a_second_run_touches_nothing(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb", "train.py")
@@ -147,19 +141,6 @@ class TestOneNotebook:
         config = (tmp_path / "accelerate_config.yaml").read_text().splitlines()
         assert {"num_processes: 16", "num_machines: 2"} <= set(config)
         assert (tmp_path / "t.torchrun.sh").exists()
-
-    def test_per_device_batch_size(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb", "t.py", "--batch", "3")
-        assert "largest=3)" in (tmp_path / "t.py").read_text()
-
-    def test_slurm(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "pyproject.toml").write_text('[tool.nb2ddp]\nslurm = ["--time=2:00:00", "--cpus-per-task=8"]\n')
-        result = command("a.ipynb", "t.py", "--launcher", "slurm")
-        assert result.exit_code == 0, result.output
-        assert "#SBATCH --time=2:00:00\n#SBATCH --cpus-per-task=8\n" in (tmp_path / "t.sbatch").read_text()
-        assert result.stderr.endswith("Start it on several GPUs with: sbatch t.sbatch\n")
 
     def test_ignore_and_select_leave_rules_out(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
@@ -238,10 +219,6 @@ class TestCheck:
 
 
 class TestDiff:
-    def test_is_coloured_on_a_terminal(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        assert "\x1b[32m+#!/usr/bin/env python\x1b[0m" in command("a.ipynb", "--diff", color=True).stdout
-
     def test_no_color(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_COLOR", "1")
         write(tmp_path / "a.ipynb")
@@ -288,20 +265,10 @@ class TestAbout:
         assert "  +    device_map = local_rank,\n" in result.stdout
         assert "Left alone:" in result.stdout
 
-    @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
-    def test_explain_shows_what_is_rewritten(self, command: Command, rule: Rule) -> None:
-        lines = command("explain", rule.code).stdout.splitlines()
-        rewrites = any(example.after is not None for example in rule.examples)
-        assert any(line.startswith(("  +", "  -")) for line in lines) == rewrites
-
     def test_explain_the_beginning_of_codes(self, command: Command) -> None:
         listed = command("explain", "DDP2").stdout.splitlines()
         assert [line[:6] for line in listed] == [rule.code for rule in RULES if rule.code.startswith("DDP2")]
         assert set(listed) < set(command("explain").stdout.splitlines())
-
-    def test_explain_is_coloured_on_a_terminal(self, command: Command) -> None:
-        assert "\x1b[32m" in command("explain", "DDP101", color=True).stdout
-        assert "\x1b" not in command("explain", "DDP101").stdout
 
     def test_explain_a_code_of_the_command(self, command: Command) -> None:
         assert command("explain", "DDP901").stdout.startswith("DDP901 script-out-of-date\n")
@@ -311,19 +278,6 @@ class TestAbout:
         result = command("explain", "DDP999")
         assert result.exit_code == 2
         assert "there is no rule 'DDP999'" in result.stderr
-
-    def test_completion(self, tmp_path: Path) -> None:
-        environment = {
-            **os.environ,
-            "_NB2DDP_COMPLETE": "bash_complete",
-            "COMP_WORDS": "nb2ddp --mach",
-            "COMP_CWORD": "1",
-        }
-        source = "from nb2ddp.cli.main import main; main(prog_name='nb2ddp')"
-        done = subprocess.run(
-            [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "plain,--machines\n"
 
     @pytest.mark.parametrize(
         ("arguments", "unwanted"),

@@ -78,15 +78,6 @@ class TestJson:
         (finding,) = first["findings"]
         assert (finding["code"], finding["severity"], finding["cell"], finding["line"]) == ("DDP001", "error", 1, 1)
 
-    def test_of_a_check(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        result = command("a.ipynb", "t.py", "--check", "--format", "json")
-        assert result.exit_code == 1
-        (notebook,) = json.loads(result.stdout)["notebooks"]
-        assert notebook["status"] == "stale"
-        assert notebook["findings"][0]["code"] == "DDP901"
-        assert not (tmp_path / "t.py").exists()
-
 
 class TestGithub:
     def test_annotates_the_line_of_the_file(self, command: Command, tmp_path: Path) -> None:

@@ -67,15 +67,6 @@ class TestOne:
         github = command("nb/below/b.py", "train.py", "--format", "github", "--verbose").stdout
         assert f"file=nb/below/b.py,line={number},col={column},title=DDP101" in github
 
-    @pytest.mark.parametrize("form", ["marimo", "percent"])
-    def test_suppression(self, command: Command, tmp_path: Path, form: str) -> None:
-        source = TRAINING if form == "marimo" else PERCENT
-        line = next(line for line in source.split("\n") if "from_pretrained" in line)
-        (tmp_path / "x.py").write_text(source.replace(line, f"{line}  # nb2ddp: ignore[DDP101]"))
-        result = command("x.py", "train.py", "--verbose")
-        assert "DDP101" not in result.stdout
-        assert "device_map" not in (tmp_path / "train.py").read_text()
-
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
@@ -103,10 +94,3 @@ def test_bad_input_gets_one_line_and_nothing_is_written(
     assert result.exit_code == 2
     assert message in result.stdout
     assert files(tmp_path) == {name}
-
-
-def test_a_script_that_was_converted_is_no_notebook(command: Command, notebooks: Path) -> None:
-    command("nb/c.py", "made.py")
-    result = command("made.py")
-    assert result.exit_code == 2
-    assert "made.py is a script that nb2ddp wrote, not a notebook" in result.stderr

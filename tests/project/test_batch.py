@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -22,7 +21,7 @@ from tests.notebooks import CELLS, markdown, write
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="signals and modes are those of POSIX")
 #: How often to kill a run; the full measurement takes 100.
-KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "6"))
+KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "3"))
 
 
 class TestInputs:
@@ -108,7 +107,7 @@ class TestInputs:
 
 class TestFaults:
     def test_one_bad_notebook_never_stops_the_rest(self, command: Command, tmp_path: Path) -> None:
-        for number in range(9):
+        for number in range(6):
             write(tmp_path / f"nb/{number}.ipynb")
         write(tmp_path / "nb/3.ipynb", "x = = 1")
         (tmp_path / "nb/5.ipynb").write_text("{")
@@ -120,22 +119,15 @@ class TestFaults:
             "nb/5.ipynb: DDP001 error: not a notebook: not valid JSON "
             "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
         ]
-        assert "9 notebooks: 7 converted, 2 failed; " in result.stderr
+        assert "6 notebooks: 4 converted, 2 failed; " in result.stderr
         scripts = {name for name in files(tmp_path / "out") if name.endswith(".py")}
-        assert scripts == {f"{number}.py" for number in (0, 1, 2, 4, 6, 7, 8)}
-
-    def test_results_come_in_the_order_of_the_notebooks(self, command: Command, tmp_path: Path) -> None:
-        for number in range(8):
-            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, *["x = [1, 2]\n" * 60] * (3 if number % 4 == 0 else 0))
-        for _ in range(2):
-            report = json.loads(command("nb", "-o", "out", "--format", "json").stdout)
-            assert [n["notebook"] for n in report["notebooks"]] == [f"nb/{number:02}.ipynb" for number in range(8)]
+        assert scripts == {f"{number}.py" for number in (0, 1, 2, 4)}
 
     @posix_only
     def test_a_notebook_that_ends_its_process_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        jobs = [Job(write(tmp_path / f"{n}.ipynb"), tmp_path / f"{n}.py", Options()) for n in range(8)]
+        jobs = [Job(write(tmp_path / f"{n}.ipynb"), tmp_path / f"{n}.py", Options()) for n in range(5)]
         (tmp_path / "sitecustomize.py").write_text(
             "import builtins, os, pathlib\n"
             "read = pathlib.Path.read_bytes\n"
@@ -143,7 +135,7 @@ class TestFaults:
         )
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         results = list(run(jobs, processes=2))
-        assert len(results) == 8
+        assert len(results) == 5
         assert {job.script.name for job in jobs if job.script.exists()}.isdisjoint({"4.py"})
         assert results[4].failure is not None
         assert results[4].failure.message == INTERNAL_SAID.format("a converting process died")
@@ -158,6 +150,7 @@ class TestSharedFolder:
         write(tmp_path / "a.ipynb")
         assert command("a.ipynb", "t.py").exit_code == 0
 
+    @pytest.mark.slow
     def test_many_processes_at_once(self, tmp_path: Path) -> None:
         for number in range(4):
             write(tmp_path / f"nb/{number}.ipynb")
@@ -172,8 +165,8 @@ class TestSharedFolder:
 class TestInterruption:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        for number in range(12):
-            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, markdown("text"), *["x = [1, 2]\n" * 50] * 2)
+        for number in range(5):
+            write(tmp_path / f"nb/{number}.ipynb", *CELLS, markdown("text"), *["x = [1, 2]\n" * 50] * 2)
         return tmp_path
 
     def _start(self, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -192,7 +185,7 @@ class TestInterruption:
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         written = {name: (folder / "out" / name).read_bytes() for name in files(folder / "out")}
-        assert process.returncode == 130 or len(written) == 13
+        assert process.returncode == 130 or len(written) == 6
         if process.returncode == 130:
             assert errors.splitlines()[-1] == b"Interrupted. Every file is as it was, or converted."
             assert b"Traceback" not in errors

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import random
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nb2ddp import __version__, convert_file, convert_source
+from nb2ddp import __version__, convert_file
 from nb2ddp.project.merge import merge
 from nb2ddp.script import stamp
 from tests.checkout import git
 from tests.command import Command, files
-from tests.notebooks import CELLS, code, markdown, write
+from tests.notebooks import CELLS, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
 PAIRS = int(os.environ.get("NB2DDP_TEST_MERGES", "60"))
-#: How many of them with notebooks that are converted; the full measurement takes 1,000.
-CONVERSIONS = int(os.environ.get("NB2DDP_TEST_MERGED_CONVERSIONS", "10"))
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "fixtures" / "notebooks").glob("*.ipynb"))
-#: How often a merging run is killed.
-KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "6"))
 EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
 
 
@@ -90,27 +79,12 @@ class TestStamp:
             assert not line.is_intact
         assert stamp.read("x\n") is None
 
-    def test_a_shell_runs_the_line_as_it_stands(self) -> None:
-        line = stamp.sign("x = 1\n", "nb2ddp 'a b.ipynb' t.py").splitlines()[0].partition("again: ")[2]
-        done = subprocess.run(
-            ["bash", "-c", line.replace("nb2ddp", "echo", 1)], capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "a b.ipynb t.py\n"
-
     def test_the_line_of_older_scripts_is_read(self) -> None:
         text = "#   convert again: nb2ddp a.ipynb t.py  (nb2ddp 0.1.0, sha256:9e1c3f9dc8bf1228)\nx = 1\n"
         assert stamp.read(text) == stamp.Stamp("nb2ddp a.ipynb t.py", "0.1.0", "9e1c3f9dc8bf1228", is_intact=True)
 
 
 class TestCommand:
-    def test_an_unedited_script_is_replaced(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-        result = command("a.ipynb")
-        assert "kept" not in result.stderr
-        assert "x = 1" in (tmp_path / "a.py").read_text()
-
     def test_an_edit_survives_a_changed_notebook(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb")
@@ -230,14 +204,6 @@ class TestCommand:
         assert "DDP901 error: a.py is out of date" in stale.stderr
         assert command("a.ipynb", "--check", "--diff", "--format", "json").exit_code == 2
 
-    def test_a_conflict_of_the_first_lines_names_them(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        edit(tmp_path / "a.py", "# a as a script", "# my script")
-        (tmp_path / "a.ipynb").rename(tmp_path / "b.ipynb")
-        result = command("b.ipynb", "a.py")
-        assert "a.py: the new lines conflict with edits by hand (line 2), so nothing" in result.stdout
-
     def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command, tmp_path: Path) -> None:
         for name in ("a", "b"):
             (tmp_path / f"{name}.py").write_text(f"# %%\nname = '{name}'\n# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
@@ -317,17 +283,6 @@ class TestCommand:
         assert f"b.ipynb: DDP907 warning: {message}\n" in result.stdout
         assert command("b.ipynb", "--gpus", "8").exit_code == 0
         assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
-
-    def test_merges_without_git_too(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        edit(tmp_path / "a.py")
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert command("a.ipynb").exit_code == 0
-        text = (tmp_path / "a.py").read_text()
-        assert EDIT[1] in text
-        assert "x = 1" in text
 
 
 class TestHistory:
@@ -493,71 +448,3 @@ def test_merges_as_git_does(tmp_path: Path) -> None:
             assert not ((base - mine) | (base - new)) & (both - (mine & new))
         alone += bool(merged.conflicts) and not by_git.returncode
     assert alone <= PAIRS / 20
-
-
-def converted(notebook: dict[str, Any]) -> str:
-    return convert_source(json.dumps(notebook)).files["train.py"]
-
-
-def with_changes(notebook: dict[str, Any], choose: random.Random) -> dict[str, Any]:
-    """A notebook with up to three cells that are new, changed or gone."""
-    cells = copy.deepcopy(notebook["cells"])
-    for _ in range(choose.randint(1, 3)):
-        place, word = choose.randrange(len(cells)), f"new_{choose.randrange(10**9)}"
-        kind = choose.choice(["code", "text", "change", "remove"])
-        if kind == "code":
-            cells.insert(place, code(f"{word} = 1"))
-        elif kind == "text":
-            cells.insert(place, markdown(f"# {word}"))
-        elif kind == "remove" and cells[place]["cell_type"] == "markdown":
-            del cells[place]
-        else:
-            cells[place]["source"] = "".join(cells[place]["source"]) + f"\n# {word}"
-    return {**notebook, "cells": cells}
-
-
-def test_no_edit_is_lost_between_conversions() -> None:
-    """A line that a person adds anywhere in a script is in what becomes of it, or is shown as a conflict; so is all
-    that is new in the notebook."""
-    conflicts = 0
-    for number in range(CONVERSIONS):
-        choose = random.Random(number)
-        notebook = json.loads(choose.choice(NOTEBOOKS).read_text(encoding="utf-8"))
-        base, new = converted(notebook), converted(with_changes(notebook, choose))
-        lines = base.split("\n")
-        lines.insert(choose.randrange(1, len(lines)), "# mine")
-        merged = merge(base, "\n".join(lines), new)
-        if merged.conflicts:
-            conflicts += 1
-            assert any("\n# mine\n" in conflict.text for conflict in merged.conflicts)
-        else:
-            assert [line for line in merged.text.split("\n") if line not in ("", "# mine")] == [
-                *filter(None, new.split("\n"))
-            ]
-            assert merged.text.count("\n# mine\n") == 1
-    print(f"{CONVERSIONS} pairs, {conflicts} in conflict, no edit lost")
-    assert conflicts <= 1 + CONVERSIONS / 10
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
-def test_a_kill_during_a_merge_loses_no_edit(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
-    command("a.ipynb")
-    before = edit(tmp_path / "a.py")
-    write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-    run = [sys.executable, "-m", "nb2ddp", "a.ipynb", "--gpus", "4"]
-    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
-    after = (tmp_path / "a.py").read_text()
-    assert EDIT[1] in after
-    config = (tmp_path / "accelerate_config.yaml").read_text()
-    for attempt in range(KILLS):
-        (tmp_path / "a.py").write_text(before)
-        process = subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(random.Random(attempt).uniform(0.2, 2.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert (tmp_path / "a.py").read_text() in (before, after)
-        assert (tmp_path / "accelerate_config.yaml").read_text() == config
-        assert files(tmp_path) == {"a.ipynb", "a.py", "accelerate_config.yaml"}
-    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "a.py").read_text() == after

@@ -47,14 +47,6 @@ def test_it_is_refused_where_it_is_named(command: Command, tmp_path: Path, cell:
     assert not (tmp_path / "out.py").exists()
 
 
-@pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
-def test_its_finding_is_the_same_in_a_folder(command: Command, tmp_path: Path, cell: str, code: str) -> None:
-    write(tmp_path / "in/other.ipynb", cell)
-    for line in (("in/other.ipynb", "out.py"), ("in", "-o", "out")):
-        (notebook,) = json.loads(command(*line, "--format", "json").stdout)["notebooks"]
-        assert [(each["code"], each["severity"]) for each in notebook["findings"]] == [(code, "error")]
-
-
 @pytest.mark.parametrize("cells", [[], [markdown("# Only words")], ["", "\n"]], ids=["none", "markdown", "blank"])
 def test_a_notebook_without_code_trains_nothing(cells: list[Any], command: Command, tmp_path: Path) -> None:
     empty = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import nbformat
@@ -11,7 +10,7 @@ from packaging.requirements import Requirement
 
 from nb2ddp.convert import convert_source
 from nb2ddp.notebook.ipynb import read_metadata
-from nb2ddp.options import Launch, LaunchError, Options
+from nb2ddp.options import Launch, Options
 from nb2ddp.versions import tables
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import CELLS, text
@@ -88,13 +87,3 @@ class TestNotebook:
         assert "accelerate launch --num_processes {processes}" in sources[4]
         assert "notebook_launcher" not in files["my train.launch.ipynb"]
         assert not any(name.endswith(".txt") for name in files), "the notebook holds them"
-
-    def test_is_byte_stable(self) -> None:
-        assert converted(text(), "notebook") == converted(text(), "notebook")
-        assert [cell["id"] for cell in json.loads(converted(text(), "notebook")["my train.launch.ipynb"])["cells"]]
-
-
-@pytest.mark.parametrize("launcher", ["notebook", "uv"])
-def test_is_for_one_machine(launcher: str) -> None:
-    with pytest.raises(LaunchError, match="is for one machine, not 2"):
-        Launch(gpus=2, machines=2, launcher=launcher)  # type: ignore[arg-type]

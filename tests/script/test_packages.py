@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,8 +13,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
 from nb2ddp.script.packages import Requirements, install_command, requirements
-from tests.command import Command
-from tests.notebooks import CELLS, text, write
+from tests.notebooks import CELLS, text
 
 
 @dataclass(frozen=True)
@@ -583,12 +578,6 @@ trl==1.0.0
     assert install_command("a b.txt", content) == line
 
 
-def test_requirements_are_always_written() -> None:
-    notebook = text(*CELLS)
-    files = convert_source(notebook, "alpaca", options=Options()).files
-    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
-
-
 def test_the_versions_that_a_script_asks_for_are_installed_however_the_notebook_names_them() -> None:
     notebook = text("!pip install unsloth unsloth_zoo", *CELLS[1:])
     files = convert_source(notebook, options=Options()).files
@@ -604,59 +593,6 @@ def test_a_notebook_that_installs_nothing_needs_what_it_trains_with() -> None:
     without = 'from trl import SFTTrainer\ntrainer = SFTTrainer("Qwen/Qwen3-0.6B")\ntrainer.train()'
     files = convert_source(text(without), options=Options()).files
     assert [line[:3] for line in lines(files["train.requirements.txt"])] == ["trl"]
-
-
-def test_command(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
-    result = command("a.ipynb", "t.py")
-    assert "wrote t.py, accelerate_config.yaml, t.requirements.txt" in result.stderr
-    assert "Install its packages with: pip install -r t.requirements.txt\n" in result.stderr
-    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
-
-
-@pytest.mark.parametrize("launcher", ["notebook", "uv"])
-def test_a_launcher_that_installs_them_itself_needs_no_file(command: Command, tmp_path: Path, launcher: str) -> None:
-    write(tmp_path / "a.ipynb")
-    command("a.ipynb", "t.py", "--launcher", launcher)
-    assert not (tmp_path / "t.requirements.txt").exists()
-
-
-#: Styles whose packages are small and on PyPI; the names stand for those of a notebook.
-RESOLVED = {
-    "pins": (
-        "!pip install -q 'packaging==24.2' \"idna>=3,<4\" certifi[dev]==2024.8.30",
-        "!pip install packaging==25.0",
-    ),
-    "without dependencies": ("!uv pip install jinja2==3.1.4\n!uv pip install --no-deps markupsafe==2.1.5",),
-    "indexes": (
-        "!pip install idna --index-url https://pypi.org/simple\n!pip install --pre 'certifi; python_version>\"3\"'",
-    ),
-    "only notes": ("!apt-get install -y ffmpeg",),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cells", RESOLVED.values(), ids=RESOLVED)
-def test_pip_resolves(cells: tuple[str, ...], tmp_path: Path) -> None:
-    for name, content in read(*cells).files("train.py").items():
-        (tmp_path / name).write_text(content)
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--dry-run",
-            "--ignore-installed",
-            "--quiet",
-            "--report",
-            "r.json",
-        ]
-        subprocess.run([*pip, "-r", name], cwd=tmp_path, check=True, timeout=120)
-        resolved = {
-            item["metadata"]["name"].lower() for item in json.loads((tmp_path / "r.json").read_text())["install"]
-        }
-        wanted = {Requirement(line).name.lower() for line in lines(content) if not line.startswith("-")}
-        assert wanted <= resolved
 
 
 HUB = "https://github.com/huggingface"
@@ -788,10 +724,6 @@ def test_an_old_torch_gives_way_or_takes_what_is_of_its_age(asked: str, given: s
     assert lines == given.split()
 
 
-def test_no_version_changes_where_the_script_has_no_floor() -> None:
-    assert [package.line for package in read("!pip install transformers==4.44.2").packages] == ["transformers==4.44.2"]
-
-
 #: What is asked for beside an old TRL.
 OLD = "transformers<5"
 
@@ -829,13 +761,6 @@ def test_an_old_transformers_takes_no_trl_that_lacks_what_the_code_takes(asked: 
     assert [package.line for package in found.packages if package.name == "trl"] == bounds
 
 
-def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_takes() -> None:
-    old = ["unsloth", "trl<=0.19.1", OLD]
-    for name, asked in (("DataCollatorForCompletionOnlyLM", old), ("SFTTrainer", ["unsloth"])):
-        found = read(f"from unsloth import FastLanguageModel\nfrom trl import {name}")
-        assert [package.line for package in found.packages] == asked
-
-
 def test_what_unsloth_leaves_out_counts_where_it_is_read_or_an_older_version_is_needed_anyway() -> None:
     for config, then, asked in (
         ("ORPOConfig", "", "trl<=0.27.2"),
@@ -850,71 +775,6 @@ def test_what_unsloth_leaves_out_counts_where_it_is_read_or_an_older_version_is_
             f"args = {config}(max_prompt_length = 9)\n{then}"
         )
         assert [each.line for each in read(code).packages] == ["unsloth", *filter(None, [asked])]
-
-
-def test_a_notebook_without_unsloth_asks_for_the_version_that_takes_its_arguments() -> None:
-    for config, asked in (("max_seq_length = 512", ["trl<=0.19.1", OLD]), ("max_length = 512", ["trl"])):
-        found = read("!pip install trl", f"from trl import SFTConfig\nargs = SFTConfig({config})")
-        assert [package.line for package in found.packages] == asked
-
-
-def test_what_the_code_imports_and_nothing_brings_is_added() -> None:
-    found = read("!pip install unsloth", "from bert_score import score\nimport Levenshtein, json, own_module\n")
-    assert [package.line for package in found.packages] == ["unsloth", "bert-score", "Levenshtein"]
-    assert (2, "bert-score is added: the code imports it") in found.notes
-
-
-@pytest.mark.parametrize(("fast", "added"), [("True", ["vllm"]), ("False", [])])
-def test_an_engine_takes_vllm(fast: str, added: list[str]) -> None:
-    load = f'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", fast_inference = {fast})\n'
-    found = read("!pip install unsloth", load)
-    assert [package.line for package in found.packages] == ["unsloth", *added]
-    assert found.notes == tuple((2, f"{name} is added: fast_inference takes it") for name in added)
-
-
-def test_gemma_3n_takes_timm() -> None:
-    cells = '!pip install unsloth\nfrom unsloth import FastModel\nFastModel.from_pretrained("unsloth/gemma-3n-E2B-it")'
-    assert [package.line for package in read(cells).packages] == ["unsloth", "timm"]
-    assert [package.line for package in read(cells.replace("3n-E2B", "3-4b")).packages] == ["unsloth"]
-
-
-def test_what_is_made_for_one_torch_is_left_open_where_the_notebook_leaves_the_torch_to_colab() -> None:
-    found = read(
-        "!pip install --no-deps bitsandbytes xformers==0.0.29.post3 trl unsloth_zoo\n"
-        "!pip install sentencepiece\n!pip install --no-deps unsloth",
-        minimums=FLOORS,
-    )
-    lines = "bitsandbytes xformers trl unsloth_zoo>=2026.9.9 sentencepiece unsloth>=2026.7.1"
-    assert [package.line for package in found.packages] == lines.split()
-
-
-def test_a_raised_unsloth_has_the_floor_of_its_zoo() -> None:
-    floors = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
-    found = read("!pip install unsloth==2025.3.19 vllm", minimums=floors)
-    assert [package.line for package in found.packages] == ["unsloth>=2026.7.1", "vllm", "unsloth_zoo>=2026.9.9"]
-
-
-def test_the_newest_source_of_a_library_gives_way_to_a_release_that_has_what_the_code_takes() -> None:
-    found = read(
-        "!pip install unsloth\n!pip install git+https://github.com/huggingface/transformers.git",
-        "from transformers import TrainingArguments\nimport unsloth\nTrainingArguments(warmup_ratio = 0.1)\n",
-    )
-    assert [package.line for package in found.packages] == ["unsloth", "transformers<=5.14.1"]
-
-
-def test_a_tracker_is_added_that_a_trainer_reports_to() -> None:
-    found = read(
-        "!pip install unsloth pip3-autoremove", 'args = SFTConfig(report_to = "wandb", output_dir = "trackio")'
-    )
-    assert [package.line for package in found.packages] == ["unsloth", "wandb"]
-    assert (2, "wandb is added: report_to names it, and Colab has it") in found.notes
-
-
-def test_a_module_of_the_notebooks_own_is_no_package() -> None:
-    found = read(
-        "!pip install unsloth", "%%writefile evaluate.py\nscore = 1", "from evaluate import score\nimport flask"
-    )
-    assert [package.line for package in found.packages] == ["unsloth", "flask"]
 
 
 @pytest.mark.parametrize(
@@ -935,20 +795,58 @@ def test_an_extra_of_unsloth_for_an_old_torch_is_left_out(extra: str, kept: str)
     assert bool(found.notes) == (not kept)
 
 
-def test_packages_of_google_are_added_and_not_colabs_own() -> None:
-    code = "import unsloth\nfrom google import genai\nfrom google.colab import drive"
-    assert "google-genai" in [package.line for package in read("!pip install unsloth", code).packages]
-    lines = [
-        package.line
-        for package in read("!pip install unsloth", "import unsloth\nfrom google.colab import drive").packages
-    ]
-    assert lines == ["unsloth"]
+UNSLOTH = "!pip install unsloth"
+LOAD = 'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("unsloth/gemma-3-4b-it"{})'
+SOUND = "import unsloth\nparts = [{'type': 'audio', 'audio': path}, {'type': 'text', 'text': 'Listen.'}]"
+PARTLY_PINNED = (
+    "!pip install --no-deps bitsandbytes xformers==0.0.29.post3 trl unsloth_zoo\n"
+    "!pip install sentencepiece\n!pip install --no-deps unsloth"
+)
+#: Cells, and the lines of all files, in order.
+ADDED = {
+    "imports": ((UNSLOTH, "from bert_score import score\nimport Levenshtein, own"), "unsloth bert-score Levenshtein"),
+    "a module of its own": ((UNSLOTH, "%%writefile evaluate.py\nx = 1", "import evaluate, flask"), "unsloth flask"),
+    "Google": ((UNSLOTH, "from google import genai\nfrom google.colab import drive"), "unsloth google-genai"),
+    "a tracker": ((UNSLOTH, 'a = SFTConfig(report_to = "wandb", output_dir = "trackio")'), "unsloth wandb"),
+    "an engine": ((UNSLOTH, LOAD.format(", fast_inference = True")), "unsloth vllm"),
+    "no engine": ((UNSLOTH, LOAD.format(", fast_inference = False")), "unsloth"),
+    "Gemma 3n": ((UNSLOTH, LOAD.replace("3-4b", "3n-E2B").format("")), "unsloth timm"),
+    "sounds": ((UNSLOTH, SOUND), "unsloth librosa"),
+    "sounds that torchcodec reads": ((f"{UNSLOTH} torchcodec", SOUND), "unsloth torchcodec"),
+    "no floor": (("!pip install transformers==4.44.2",), "transformers==4.44.2"),
+    "no install": (("import unsloth\nfrom trl import SFTTrainer",), "unsloth"),
+    "what an old TRL has": (
+        ("import unsloth\nfrom trl import DataCollatorForCompletionOnlyLM",),
+        "unsloth trl<=0.19.1 transformers<5",
+    ),
+    "an argument of an old TRL": (
+        ("!pip install trl", "from trl import SFTConfig\nargs = SFTConfig(max_seq_length = 512)"),
+        "trl<=0.19.1 transformers<5",
+    ),
+    "a source that lacks an argument": (
+        (
+            "!pip install unsloth git+https://github.com/huggingface/transformers.git",
+            "import unsloth\nfrom transformers import TrainingArguments\nTrainingArguments(warmup_ratio = 0.1)\n",
+        ),
+        "unsloth transformers<=5.14.1",
+    ),
+}
+#: The same where the script asks for versions.
+RAISED = {
+    "Colab's torch": (
+        (PARTLY_PINNED,),
+        "bitsandbytes xformers trl unsloth_zoo>=2026.9.9 sentencepiece unsloth>=2026.7.1",
+    ),
+    "Unsloth's zoo": (("!pip install unsloth==2025.3.19 vllm",), "unsloth>=2026.7.1 vllm unsloth_zoo>=2026.9.9"),
+}
 
 
-def test_sounds_of_messages_are_read_with_librosa() -> None:
-    code = "import unsloth\nparts = [{'type': 'audio', 'audio': path}, {'type': 'text', 'text': 'Listen.'}]"
-    assert "librosa" in [package.line for package in read("!pip install unsloth", code).packages]
-    assert "librosa" not in [package.line for package in read("!pip install unsloth torchcodec", code).packages]
-    assert "librosa" not in [
-        package.line for package in read("!pip install unsloth", "parts = {'type': 'text'}").packages
-    ]
+@pytest.mark.parametrize(("cells", "given"), ADDED.values(), ids=ADDED)
+def test_what_is_added(cells: tuple[str, ...], given: str) -> None:
+    found = read(*cells)
+    assert [package.line for package in found.packages] == given.split()
+
+
+@pytest.mark.parametrize(("cells", "given"), RAISED.values(), ids=RAISED)
+def test_what_is_raised(cells: tuple[str, ...], given: str) -> None:
+    assert [package.line for package in read(*cells, minimums=FLOORS).packages] == given.split()

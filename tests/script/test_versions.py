@@ -114,13 +114,6 @@ def test_an_older_package_ends_every_process(
     start(notebook, world_size=1)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
-@pytest.mark.parametrize("local", ["", "+local", ".post1"])
-def test_new_enough(local: str, notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, monkeypatch, **{package: floor + local for package, floor in floors(parse(notebook))})
-    start(notebook)
-
-
 def test_a_trainer_of_another_module_may_be_one_of_grpo() -> None:
     training = "import my_training\nfrom unsloth import FastLanguageModel\nmy_training.trainer.train()"
     assert dict(floors(parse(text(code(training)))))["unsloth"] == "2026.9.14"
@@ -164,11 +157,6 @@ def setup_of(notebook: str) -> list[str]:
 
 def test_an_owner_reads_the_block_of_lora_on_a_text_model() -> None:
     assert len(setup_of(TEXT)) <= 80
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_no_long_line(notebook: str) -> None:
-    assert [line for line in setup_of(notebook) if len(line) > 120] == []
 
 
 COLLATED = SFT.format("").replace("model = model", "model = model, data_collator = {}")

@@ -82,7 +82,7 @@ def digest(path: Path) -> str:
     """Of all that a notebook becomes, with packages in a file and in the script."""
     made = []
     for launcher in ("accelerate", "uv"):
-        options = Options(launch=Launch(launcher=launcher))  # type: ignore[arg-type]
+        options = Options(launch=Launch(launcher=launcher))
         try:
             done = convert_source(path.read_text(encoding="utf-8-sig"), path.stem, "train.py", options, path.name)
             made.append(repr((list(done.files.items()), done.diagnostics, done.packages)))

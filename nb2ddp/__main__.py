@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from typing import NoReturn
+from types import FrameType
+
+_INTERRUPTED = b"Interrupted. Every file is as it was, or converted.\n"
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it wherever it comes, as a file is replaced whole or not at all."""
+    """Run the command; Ctrl-C ends it at any time with one line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
         signal.signal(signal.SIGINT, _interrupted)
     from nb2ddp.cli.main import main as command
@@ -16,8 +19,13 @@ def main() -> None:
     command(prog_name="nb2ddp")
 
 
-def _interrupted(*_: object) -> NoReturn:
-    print("Interrupted. Every file is as it was, or converted.", file=sys.stderr)
+def _interrupted(_: int, frame: FrameType | None) -> None:
+    """End the program. An exception ends it, so that files are cleaned up, but a module's import may replace one."""
+    os.write(2, _INTERRUPTED)
+    while frame is not None:
+        if "importlib" in frame.f_code.co_filename:
+            os._exit(130)
+        frame = frame.f_back
     sys.exit(130)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.estimate.answer import BUSY, Answer, answer, counted, in_short
+from nb2ddp.estimate.answer import BUSY, Answer, answer, counted, gain, in_short
 from nb2ddp.estimate.gpus import SHOWN, Gpu, GpuError, gpu_of
 from nb2ddp.estimate.shapes import ShapeError, shape_of
 
@@ -189,7 +189,7 @@ def lines(estimate: Answer) -> list[str]:
         text.append("pyproject.toml one process spreads the model over N GPUs, which work in turn (not measured)")
     elif not any(fit.fits for fit in estimate.fits):
         text.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
-    text += ["", more_gpus(estimate)]
+    text += ["", f"{gain(estimate)}."]
     if not estimate.is_measured:
         text.append("Models of this family were not measured: the real peak may differ by half of this figure.")
     return text
@@ -202,20 +202,6 @@ def cells(estimate: Answer) -> Iterator[tuple[str, str, str, str, str]]:
         fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else no
         rows = f"{fit.rows} x {fit.pieces}" + (f" x {estimate.processes} GPUs" if estimate.processes > 1 else "")
         yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
-
-
-def more_gpus(estimate: Answer) -> str:
-    """Return how many GPUs a step keeps busy, and which batch would keep four busy."""
-    training = estimate.training
-    if estimate.busy >= 4:
-        return f"More GPUs: {counted(estimate)} keep {estimate.busy} busy; shorter rows keep fewer (--tokens)."
-    if estimate.busy == 1:
-        gain = f"a second gains little, for {counted(estimate)}"
-    else:
-        gain = f"{counted(estimate)} keep {estimate.busy} busy"
-    accumulation = max(1, estimate.busy_samples // training.per_device)
-    more = f"gradient_accumulation_steps = {accumulation} ({accumulation * training.per_device} {training.unit})"
-    return f"More GPUs: {gain}; {more} would keep four busy."
 
 
 def as_json(answers: Sequence[Answer]) -> str:

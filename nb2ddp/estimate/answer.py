@@ -22,6 +22,9 @@ BUSY = 6000
 MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 #: Families of which other kinds of training were measured.
 _OTHERS = ("qwen2_vl", "bert")
+#: The longest step that was measured to train slower on two GPUs: 8 rows of 450 tokens. Two were 0.6 to 0.9 times as
+#: fast as one (docs/performance.md).
+_SLOW = 3600
 #: Trainings that one line tells of.
 _TOLD = 3
 #: GPUs of a machine, at most, and the share of each that a model fills that is spread over them: layers stay whole.
@@ -72,14 +75,13 @@ class Answer:
     def busy(self) -> int:
         """How many GPUs a step of the longest rows keeps busy, each with as many samples."""
         samples = self.training.samples
-        most = samples * self.training.rows_of_one * self.training.tokens // BUSY
+        most = samples * _tokens(self.training) // BUSY
         return max(n for n in range(1, samples + 1) if n == 1 or (n <= most and samples % n == 0))
 
     @property
-    def busy_samples(self) -> int:
-        """Return the samples of a step that keep four GPUs busy, a power of two."""
-        row = self.training.tokens * self.training.rows_of_one
-        return int(2 ** math.ceil(math.log2(max(4, 4 * BUSY / row))))
+    def asked(self) -> int:
+        """Return the GPUs of the job, at least two."""
+        return max(2, self.processes)
 
 
 def answer(training: Training, shape: Shape, gpus: Sequence[Gpu], processes: int) -> Answer:
@@ -113,7 +115,7 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
 
 
 def in_short(answers: Sequence[Answer]) -> str:
-    """Return one line on all trainings: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy`.
+    """Return one line on all trainings: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy`.
 
     Empty if nothing is known; of many trainings, only that with the smallest step is told.
     """
@@ -124,11 +126,11 @@ def in_short(answers: Sequence[Answer]) -> str:
     fitting = [(name, any(fit.needs_option for fit in fits)) for name, fits in found if all(fit.fits for fit in fits)]
     smallest = fitting[0][0] if fitting else ""
     as_it_is = next((name for name, needs_option in fitting if not needs_option), "")
-    gains = list(dict.fromkeys(map(_gain, answers)))
+    gains = list(dict.fromkeys(map(gain, answers)))
     if len(gains) > 1:
-        gains = [f"training {number}: {gain}" for number, gain in enumerate(map(_gain, answers), 1)]
+        gains = [f"training {number}: {text}" for number, text in enumerate(map(gain, answers), 1)]
     if len(gains) > _TOLD:
-        gains = [_gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
+        gains = [gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
     if smallest != as_it_is:
         fits = f"fits {smallest} with --batch 1{f', {as_it_is} without' if as_it_is else ''}"
     else:
@@ -136,25 +138,39 @@ def in_short(answers: Sequence[Answer]) -> str:
     return "; ".join([fits, *gains])
 
 
-def _gain(estimate: Answer) -> str:
-    """Return how many GPUs a step keeps busy, in words."""
-    if estimate.busy > 1:
-        return f"{counted(estimate)}{_kept(estimate)} keep at most {estimate.busy} GPUs busy"
-    return f"a second GPU gains little: {counted(estimate)}{_kept(estimate)}"
+def gain(estimate: Answer) -> str:
+    """Return whether a step keeps the GPUs of a job busy, in words, and which accumulation does if it does not."""
+    training, gpus = estimate.training, estimate.asked
+    if _is_busy(training, gpus):
+        return f"{counted(estimate)} keep {gpus} GPUs busy"
+    steps = 1
+    while not _is_busy(larger := training.accumulating(steps), gpus):
+        steps += 1
+    setting = f"gradient_accumulation_steps = {steps}"
+    if not training.split:
+        setting = f"per_device_train_batch_size = {larger.per_device}"
+    problem = f"{gpus} GPUs need more than {counted(estimate)}"
+    if (taken := _taken(training, gpus)) != training.samples:
+        problem = f"{gpus} GPUs take {taken} instead of {counted(estimate)}"
+    elif training.samples * _tokens(training) <= _SLOW:
+        problem += " (two were 0.6 to 0.9 times as fast as one)"
+    return f"{problem}: {setting} makes {larger.samples}"
 
 
-def _kept(estimate: Answer) -> str:
-    """Return on how many GPUs a step has the notebook's samples, in words; empty if two and four are among them.
+def _is_busy(training: Training, gpus: int) -> bool:
+    """True if GPUs share the samples of a step equally, and each has enough tokens."""
+    taken = _taken(training, gpus)
+    return taken == training.samples and taken * _tokens(training) >= gpus * BUSY
 
-    Empty for KTO too, which needs two rows on each GPU.
-    """
-    training = estimate.training
-    numbers = range(2, max(_MACHINE, estimate.busy) + 1)
-    kept = [str(n) for n in numbers if n * math.prod(training.divided(n, SIZES[80])) == training.samples]
-    if {"2", "4"} <= {*kept} or "KTO" in training.trainer:
-        return ""
-    several = " or ".join(filter(None, (", ".join(kept[:-1]), *kept[-1:])))
-    return f" (also on {several} GPUs, on others more)" if kept else " (on several GPUs more)"
+
+def _taken(training: Training, gpus: int) -> int:
+    """Return the samples that GPUs take together in a step."""
+    return gpus * math.prod(training.divided(gpus, SIZES[80]))
+
+
+def _tokens(training: Training) -> int:
+    """Return the tokens of the longest row."""
+    return training.tokens * training.rows_of_one
 
 
 def counted(estimate: Answer) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from nb2ddp.estimate.split import divided
+from nb2ddp.estimate.split import accumulating, divided
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
@@ -71,6 +71,12 @@ class Training:
         if self.split:
             return divided(self.split, processes, memory)
         return math.ceil(self.per_device / processes), 1
+
+    def accumulating(self, steps: int) -> Training:
+        """Return the training with another number of accumulation steps, or with that many times the shared batch."""
+        if self.split:
+            return replace(self, split=accumulating(self.split, steps))
+        return replace(self, per_device=self.per_device * steps)
 
     @property
     def unit(self) -> str:

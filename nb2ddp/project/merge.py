@@ -6,12 +6,15 @@ do not conflict, as they would in git.
 
 from __future__ import annotations
 
+import ast
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import chain, groupby
+from io import StringIO
+from itertools import accumulate, chain, groupby
 from typing import Final
 
 from nb2ddp.script import stamp
@@ -24,6 +27,10 @@ _END: Final = "\x1eend of {}\x1e\n"
 _ENDS: Final = re.compile("\x1eend of [^\x1e]*\x1e\n")
 #: From this similarity on, of 0 to 1, two cells are versions of one.
 _SAME_CELL: Final = 0.4
+#: Tokens without text of their own.
+_BLANK: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+#: What a piece of code means, and its text.
+_Part = tuple[str, str]
 #: Number and code of a cell.
 _Cell = tuple[str, str]
 _Lines = list[str]
@@ -51,7 +58,8 @@ class Merged:
 def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
     """Carry a person's edits over to a new conversion.
 
-    Cells are matched even if their numbers changed. The line `convert again:` is the new conversion's.
+    Cells are matched even if their numbers changed. The line `convert again:` is the new conversion's, and so is a
+    statement that differs from the one that nb2ddp wrote in its form alone, as after `ruff format`.
 
     Args:
         base: the file as nb2ddp wrote it.
@@ -59,8 +67,8 @@ def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
         converted: the new conversion.
         side: whose lines to take in a conflict: `mine` (the person's), `new` (the notebook's), or empty.
     """
-    numbers = _renumbering(base, converted)
-    texts = (_prepared(base, numbers), _prepared(edited, numbers), _prepared(converted, {}))
+    numbers, unformatted = _renumbering(base, converted), _unformatted(base, edited)
+    texts = (_prepared(base, numbers), _prepared(unformatted, numbers), _prepared(converted, {}))
     merged: _Lines = []
     passed: _Lines = []
     conflicts: list[Conflict] = []
@@ -70,10 +78,82 @@ def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
             if both is None and side:
                 both = mine if side == "mine" else new
             if both is None:
-                conflicts.append(Conflict(_line_behind(passed, edited), _cell_of(merged), _shown(was, mine, new)))
+                line = _same_line(unformatted, edited, _line_behind(passed, unformatted))
+                conflicts.append(Conflict(line, _cell_of(merged), _shown(was, mine, new)))
             merged += both or []
             passed += mine
     return Merged(stamp.copy(converted, _ENDS.sub("", "\n".join(merged))), tuple(conflicts))
+
+
+def _unformatted(base: str, edited: str) -> str:
+    """Return edited code in the form that it has in `base`, as far as it means the same there."""
+    try:
+        old, new = _statements(base), _statements(edited)
+    except (SyntaxError, tokenize.TokenError):
+        return edited
+    return "".join(
+        "".join(before) if is_equal else _reformed("".join(before), "".join(after))
+        for is_equal, before, after in _compared(old, new)
+    )
+
+
+def _reformed(old: str, new: str) -> str:
+    """Return new code with the tokens that it shares with the old in the form that they have there."""
+    try:
+        runs = _compared(_tokens(old), _tokens(new))
+        text = "".join(chain(*(before if is_equal else after for is_equal, before, after in runs)))
+        return text if _meaning(ast.parse(text), text) == _meaning(ast.parse(new), new) else new
+    except (SyntaxError, tokenize.TokenError):
+        return new
+
+
+def _compared(old: list[_Part], new: list[_Part]) -> Iterator[tuple[bool, list[str], list[str]]]:
+    """Return runs of parts, as text: whether they mean the same, the old ones and the new ones."""
+    matcher = SequenceMatcher(None, [meaning for meaning, _ in old], [meaning for meaning, _ in new], autojunk=False)
+    for tag, start, end, new_start, new_end in matcher.get_opcodes():
+        yield tag == "equal", [text for _, text in old[start:end]], [text for _, text in new[new_start:new_end]]
+
+
+def _statements(code: str) -> list[_Part]:
+    """Cut code behind each statement of its top level.
+
+    Raises:
+        SyntaxError, tokenize.TokenError: it is not Python.
+    """
+    data, parts, start = code.encode(), [], 0
+    lines = list(accumulate(map(len, data.splitlines(keepends=True)), initial=0))
+    for statement in ast.parse(code).body:
+        end = lines[(statement.end_lineno or 0) - 1] + (statement.end_col_offset or 0)
+        text = data[start:end].decode()
+        parts.append((_meaning(statement, text), text))
+        start = end
+    rest = data[start:].decode()
+    return [*parts, (_meaning(ast.Module(), rest), rest)]
+
+
+def _meaning(tree: ast.AST, code: str) -> str:
+    """Return what code does and comments, whatever its form is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            node.value.value = " ".join(node.value.value.split())  # a docstring
+    comments = [meaning for meaning, text in _tokens(code) if text.lstrip().startswith("#")]
+    return "\n".join([ast.dump(tree), *comments])
+
+
+def _tokens(code: str) -> list[_Part]:
+    """Cut code behind each token; what stands before it, also a comma before a bracket, belongs to it."""
+    lines = list(accumulate((len(line) + 1 for line in code.split("\n")), initial=0))
+    parts, start, previous = [], 0, ""
+    for token in tokenize.generate_tokens(StringIO(code).readline):
+        if token.type in _BLANK:
+            continue
+        if previous == "," and token.string in ("]", ")", "}"):
+            start -= len(parts.pop()[1])
+        end = lines[token.end[0] - 1] + token.end[1]
+        previous = token.string
+        parts.append((previous.replace("'", '"').lstrip("# ").rstrip(), code[start:end]))
+        start = end
+    return [*parts, ("", code[start:])]
 
 
 def _renumbering(base: str, converted: str) -> dict[str, str]:
@@ -201,6 +281,16 @@ def _line_behind(passed: _Lines, edited: str) -> int:
     number = len(_ENDS.sub("", "\n".join([*passed, ""])).split("\n"))
     signed = edited.partition(stamp.line(edited) or edited)[0].count("\n") + 1
     return number + (bool(stamp.line(edited)) and number >= signed)
+
+
+def _same_line(text: str, other: str, number: int) -> int:
+    """Return the number of a text's line in another version of the text, or of the line that it became."""
+    line = 1
+    matcher = SequenceMatcher(None, text.split("\n"), other.split("\n"), autojunk=False)
+    for start, other_start, size in matcher.get_matching_blocks():
+        if start < number:
+            line = other_start + min(number - start, size + 1)
+    return line
 
 
 def _cell_of(lines: _Lines) -> str:

@@ -15,7 +15,7 @@ from nb2ddp.project import files, history, inputs
 from nb2ddp.project.files import Job
 from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
-from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
+from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_command
 from nb2ddp.script.modules import hidden, hiding
@@ -204,6 +204,20 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
     """
     result = check(job, conversion, recall)
     return result if result.failure else replace(result, diagnostics=conversion.diagnostics)
+
+
+def texts(job: Job, conversion: Conversion, recall: Recall) -> dict[str, str]:
+    """Return the text of each file by its name, with a person's edits, for those who write it themselves.
+
+    Raises:
+        NotebookError: a file that is there must not be replaced.
+        OSError: a file cannot be read.
+    """
+    history.remember(conversion.files.values())
+    outputs = outputs_of(job, conversion, recall)
+    if failure := refused(job, outputs):
+        raise NotebookError.of(failure.diagnostics)
+    return {output.path.name: output.after for output in outputs}
 
 
 def refused(job: Job, outputs: list[Output]) -> Result | None:

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.notebooks import CELLS, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
 PAIRS = int(os.environ.get("NB2DDP_TEST_MERGES", "60"))
+ALPACA = Path(__file__).parents[2] / "fixtures" / "notebooks" / "alpaca.ipynb"
 EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
 
 
@@ -448,3 +450,45 @@ def test_merges_as_git_does(tmp_path: Path) -> None:
             assert not ((base - mine) | (base - new)) & (both - (mine & new))
         alone += bool(merged.conflicts) and not by_git.returncode
     assert alone <= PAIRS / 20
+
+
+FORMED = """\
+import os; x = {'a':1,
+ 'b': "it's",}
+def f( a ):
+    \'\'\' What it does. \'\'\'
+    return (a) #the same
+print(x)
+y=f(x)
+"""
+
+
+def test_a_statement_that_differs_in_form_alone_is_the_notebooks(tmp_path: Path) -> None:
+    formatted = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "-"], input=FORMED, capture_output=True, text=True, check=True
+    ).stdout
+    assert formatted != FORMED
+    new = FORMED.replace("'a':1", "'a':2").replace("y=f(x)", "y=f( x )\nz=1")
+    assert merge(FORMED, formatted, new).text == new
+    mine = formatted.replace("return a", "return -a")
+    assert "return -a" in merge(FORMED, mine, new).text
+    assert "'a':2" in merge(FORMED, mine, new).text
+    (conflict,) = merge(FORMED, formatted.replace("f(x)", "f(0)"), new).conflicts
+    assert formatted.split("\n")[conflict.line - 1] == "y = f(x)"
+    for unread in ("x = (", "x = '"):
+        assert merge("a\n", f"a\n{unread}\n", "b\na\n").text == f"b\na\n{unread}\n"
+
+
+def test_ruff_format_makes_no_conflict(command: Command, tmp_path: Path) -> None:
+    notebook = ALPACA.read_text()
+    (tmp_path / "a.ipynb").write_text(notebook)
+    command("a.ipynb")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", "a.py"], cwd=tmp_path, check=True)
+    edit(tmp_path / "a.py", "max_steps=20,", "max_steps=50,  # mine")
+    changed = notebook.replace("lora_alpha = 16,", "lora_alpha = 64,")
+    (tmp_path / "a.ipynb").write_text(changed.replace("learning_rate = 2e-4,", "learning_rate = 1e-4,"))
+    result = command("a.ipynb")
+    assert result.exit_code == 0, result.output
+    script = (tmp_path / "a.py").read_text()
+    for line in ("    lora_alpha = 64,", "        learning_rate = 1e-4,", "        max_steps =50,  # mine"):
+        assert f"\n{line}" in script

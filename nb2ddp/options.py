@@ -68,6 +68,7 @@ class Options:
         least=1,
     )
     vllm_server: bool = setting(False, "GRPO with a vLLM server on one more GPU.", is_typed=False)
+    skip_checkpointing: bool = setting(False, "Skip it in trainings of under 100 steps too.", is_typed=False)
     #: `launch` is then of one process.
     split_model: bool = setting(False, "One process; the model is split over all GPUs.", is_typed=False)
     resume: bool = setting(False, "The script resumes where a job ended.")

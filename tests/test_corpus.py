@@ -20,6 +20,10 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.convert import convert_source
+from nb2ddp.facts.loading import ModelKind, trains_lora
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.reader import read_notebook
+from nb2ddp.options import Options
 from nb2ddp.results import Diagnostic, NotebookError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -116,6 +120,25 @@ def test_refusals_have_a_code_and_a_place(path: Path) -> None:
     assert isinstance(error, NotebookError)
     assert error.code in REFUSALS, error.message
     assert error.location is not None
+
+
+def block_lines(script: str) -> int:
+    """The lines of a script's setup block that are not blank, comments and docstrings included."""
+    block = script.partition("# %% Distributed setup\n")[2].partition("\n# %% ")[0]
+    assert block
+    return sum(bool(line.strip()) for line in block.splitlines())
+
+
+def longest_block(path: Path) -> int:
+    """80 lines for LoRA on a dense text model, 120 for any other training."""
+    program = Program(read_notebook(path.read_text(encoding="utf-8"), path.stem, path.name), Options())
+    is_text = program.model_kind is ModelKind.DENSE_TEXT and trains_lora(program.tree, program.loads)
+    return 80 if is_text else 120
+
+
+@pytest.mark.parametrize("path", each(Converted))
+def test_setup_block_is_short(path: Path) -> None:
+    assert block_lines(get(path).script) <= longest_block(path)
 
 
 @every_script

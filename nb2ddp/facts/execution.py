@@ -59,6 +59,8 @@ _NOT_CALLED = frozenset(
 #: Methods that keep a function for the time when a row is read.
 _LAZY = frozenset({"add_callback", "set_transform", "with_transform"})
 _CALLED_CLASSES = re.compile(r".*(Trainer|TrainerCallback)")
+#: The functions of the setup block that call what they are given in one process.
+RUN_ONCE = ("run_once", "run_once_on_each_machine", "run_once_in_try")
 #: What a run's name is made of that only the main process has.
 _RUN = ("wandb.init", "wandb.run")
 
@@ -81,8 +83,8 @@ class Execution:
         self.training = training
         self.effects = effects
         self.is_install = is_install
-        names = {name: source.name(name) for name in ("local_rank", "is_main_process", "run_once")}
-        self._run_once = names["run_once"]
+        names = {name: source.name(name) for name in ("local_rank", "is_main_process")}
+        self._once = [source.name(name) for name in RUN_ONCE]
         self._known: dict[int, Phase] = {}  # by the nodes' `id`
         self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
         self._main = re.compile(rf"{_RANK}|\b{names['is_main_process']}\b")
@@ -226,7 +228,7 @@ class Execution:
         """Which processes run a node, as the notebook is written."""
         inner = node
         for above in self.tree.ancestors(node):
-            if isinstance(above, cst.Call) and self.tree.text(above.func) == self._run_once:
+            if isinstance(above, cst.Call) and self.tree.text(above.func) in self._once:
                 return Who.MACHINE
             asked = self._asked(above, inner)
             if asked is not Who.EVERY:

@@ -142,11 +142,13 @@ class Placement:
     def shared(self, value: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.
 
-        None where not every process comes to it. Where it fails, it fails on all alike.
+        None where not every process comes to it. In a `try` it fails on all alike; elsewhere its failure ends the job.
         """
         if self.training.is_joint(value) or not self._comes_by(value, fails_alike=True):
             return ()
-        return (Wrap(value, "run_once(lambda: ", ", in_whole_job=True)" if in_whole_job else ")"),)
+        if self._is_tried(value):
+            return (Wrap(value, "run_once_in_try(lambda: ", ")" if in_whole_job else ", on_each_machine=True)"),)
+        return (Wrap(value, "run_once(lambda: " if in_whole_job else "run_once_on_each_machine(lambda: ", ")"),)
 
     def in_turn(self, call: cst.Call) -> tuple[Guard, ...]:
         """Let one process of each machine make a call before the others do; none where not all processes come to it."""
@@ -276,6 +278,18 @@ class Placement:
                 return False
             inner = above
         return True
+
+    def _is_tried(self, node: cst.CSTNode) -> bool:
+        """True for what stands in a `try` or below `suppress`, there or where its function is called."""
+        tree = self.tree
+
+        def calls(place: cst.CSTNode) -> list[cst.Call]:
+            function = tree.function(place)
+            return tree.callers(function) if function is not None else []
+
+        above = [each for place in reached([node], calls) for each in tree.ancestors(place)]
+        managers = [item for each in above if isinstance(each, cst.With) for item in each.items]
+        return any(isinstance(each, cst.Try) for each in above) or any("suppress(" in tree.text(e) for e in managers)
 
     def _is_optional(self, node: cst.CSTNode) -> bool:
         """True for an expression that may leave out what stands in it, or do it elsewhere or later."""

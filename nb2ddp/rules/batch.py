@@ -573,20 +573,26 @@ def rows_of_each_process(program: Program) -> Iterator[Finding]:
             yield Finding(call, _UNSEEN, todo=True)
             continue
         written = set(map(tree.text, tree.of(cst.Call)))
-        lines = [f"{function}({tree.text(owner)})" for function in _functions(program)]
+        lines = [line.format(tree.text(owner)) for line in _lines(program)]
         if edits := tuple(InsertAbove(tree.statement(call), line) for line in lines if line not in written):
             yield Finding(call, _SHARED_ROWS, edits)
 
 
-def _functions(program: Program) -> Iterator[str]:
-    """Yield the functions of the setup block that a training's rows need."""
+#: Counts the rows that accelerate takes twice, so that each process has as many batches.
+_REPEATED = 'print("Rows repeated in an epoch:", -len({0}.train_dataset) % ({0}.args.train_batch_size * world_size))'
+
+
+def _lines(program: Program) -> Iterator[str]:
+    """Yield the lines above a training, with its trainer as `{0}`."""
     tree, training = program.tree, program.training
-    yield "share_rows"
+    yield "share_rows({0})"
+    if any(tree.literal(each) is not False for each in tree.given("streaming")) or "terable" in tree.source:
+        yield "share_streams({0})"
     if program.model_kind is not ModelKind.DENSE_TEXT or not _TABLES.issuperset(training.trainer_classes):
-        yield "share_listed_rows"
+        yield "share_listed_rows({0})"
     by_steps = any(passed(tree, config, "max_steps") for config in training.arguments)
     if training.trainer_classes == ["SFTTrainer"] and not by_steps:
-        yield "count_repeated_rows"
+        yield _REPEATED
 
 
 FIELD = "average_tokens_across_devices"

@@ -128,7 +128,8 @@ def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
     if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(program):
         return  # what a second training of the same model would keep is not known at the first
     steps = [constant(tree, config, "max_steps") for config in training.arguments]
-    if any(isinstance(number, int) and 0 < number < _LEAST_STEPS for number in steps):
+    is_short = any(isinstance(number, int) and 0 < number < _LEAST_STEPS for number in steps)
+    if is_short and not options.skip_checkpointing:
         return
     call, trainer = trains[0]
     if any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(call)):

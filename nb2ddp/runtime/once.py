@@ -1,34 +1,45 @@
-"""Run something in one process for all others."""
+"""Run something in one process, and give its value to the others."""
 
 import os
 import pickle
 from collections.abc import Callable
 from typing import Any
 
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 
-from nb2ddp.runtime.process import local_rank
-
-
-def as_sent(error: Exception) -> Any:
-    """Return an error as the other ranks get it: a copy, or its text if it cannot be copied."""
-    try:
-        return pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+from nb2ddp.runtime.process import is_main_process, local_rank
 
 
-def run_once(work: Callable[[], Any], in_whole_job: bool = False) -> Any:
-    """Call `work` on the first rank of each machine, or on the main process only; return or raise the same on all."""
+def run_once(work: Callable[[], Any]) -> Any:
+    """Call `work` in the main process alone; return its value in all processes."""
+    return broadcast_object_list([work() if is_main_process else None])[0]
+
+
+def run_once_on_each_machine(work: Callable[[], Any]) -> Any:
+    """Call `work` in the first process of each machine; return its value in all processes of that machine."""
+    values = gather_object([work() if local_rank == 0 else None])
+    return values[int(os.environ.get("RANK", 0)) - local_rank]
+
+
+def run_once_in_try(work: Callable[[], Any], on_each_machine: bool = False) -> Any:
+    """Call `work` in the main process, or the first of each machine; return its value, or raise its error, in all."""
     rank = int(os.environ.get("RANK", 0))
-    first = 0 if in_whole_job else rank - local_rank
-    value = sent = cause = None
+    first = rank - local_rank if on_each_machine else 0
+    value = error = None
     if rank == first:
         try:
             value = work()
-        except Exception as error:  # all ranks raise it: one that went on alone would wait for the others
-            sent, cause = as_sent(error), error
-    value, sent = gather_object([(value, sent)])[first]
-    if sent:
-        raise sent from cause
+        except Exception as raised:  # no process may go on alone: the others would wait for it
+            error = copied(raised)
+    value, error = gather_object([(value, error)])[first]
+    if error:
+        raise error
     return value
+
+
+def copied(error: Exception) -> Exception:
+    """Return a copy of an error as other processes get it: an error with its text if it cannot be sent."""
+    try:
+        return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""This process's rank and the size of the job, as the launcher sets them."""
+"""Which process this is and how many there are, as the launcher says."""
 
 import os
 

@@ -11,33 +11,35 @@ from nb2ddp.runtime.process import world_size
 
 
 def share_rows(trainer: Any) -> None:
-    """Let all processes train on the main process's rows, and each on its own part of a stream."""
+    """Let all processes train on the main process's rows if they prepared different ones."""
     for given in (trainer.train_dataset, trainer.eval_dataset):
         for rows in given.values() if isinstance(given, dict) else (given,):
-            if isinstance(rows, torch.utils.data.IterableDataset):  # accelerate would share its files, not its rows
-                type(rows).n_shards, trainer.accelerator.dataloader_config.dispatch_batches = 1, False
-            is_compared = world_size > 1 and isinstance(rows, datasets.Dataset)
-            parts = rows.with_format("arrow").iter(1000) if is_compared else ()
-            found = [zlib.crc32(part.combine_chunks().to_batches()[0].serialize()) for part in parts]
-            if any(other != found for other in gather_object([found])):
+            checksums = []
+            if world_size > 1 and isinstance(rows, datasets.Dataset):
+                parts = rows.with_format("arrow").iter(1000)
+                checksums = [zlib.crc32(part.combine_chunks().to_batches()[0].serialize()) for part in parts]
+            if any(other != checksums for other in gather_object([checksums])):
                 print("The processes prepared different rows: all take the main process's")
-                tables = broadcast_object_list([rows.with_format("arrow")[:].combine_chunks()])
-                rows._data, rows._indices = datasets.table.InMemoryTable(tables[0]), None
+                table = broadcast_object_list([rows.with_format("arrow")[:].combine_chunks()])[0]
+                rows._data, rows._indices = datasets.table.InMemoryTable(table), None  # the format of `rows` stays
 
 
 def share_listed_rows(trainer: Any) -> None:
-    """Let all processes train on the main process's list or data set of torch, if a sample of its rows differs."""
+    """Let all processes train on the main process's list or torch data set, if a sample of its rows differs."""
     for name in ("train_dataset", "eval_dataset"):
         rows, sample = getattr(trainer, name), None
         if world_size > 1 and hasattr(rows, "__len__") and not isinstance(rows, (dict, datasets.Dataset)):
             sample = [len(rows), *(rows[n] for n in range(0, len(rows), len(rows) // 100 + 1))]
-        found = datasets.fingerprint.Hasher.hash(sample)
-        if any(other != found for other in gather_object([found])):
+        checksum = datasets.fingerprint.Hasher.hash(sample)
+        if any(other != checksum for other in gather_object([checksum])):
             print("The processes prepared different rows: all take the main process's")
             setattr(trainer, name, broadcast_object_list([rows])[0])
 
 
-def count_repeated_rows(trainer: Any) -> None:
-    """Print how many rows the processes repeat at the end of an epoch, to fill their last batches."""
-    if repeated := -len(trainer.train_dataset) % (trainer._train_batch_size * world_size):
-        print(f"Rows that the processes repeat at the end of an epoch: {repeated}")
+def share_streams(trainer: Any) -> None:
+    """Let the processes take turns at the rows of a stream; accelerate would give each process whole files."""
+    for given in (trainer.train_dataset, trainer.eval_dataset):
+        for rows in given.values() if isinstance(given, dict) else (given,):
+            if isinstance(rows, torch.utils.data.IterableDataset):
+                type(rows).n_shards = 1  # accelerate then counts one file
+                trainer.accelerator.dataloader_config.dispatch_batches = False  # each process reads the rows itself

@@ -1,4 +1,4 @@
-"""Split each of the notebook's batches over all ranks, for losses that compare the samples of a batch."""
+"""Split each of the notebook's batches over all processes, for losses that compare the samples of a batch."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from nb2ddp.runtime.process import is_main_process, world_size
 
 
 def share_batches(batch: int) -> int:
-    """Return the notebook's batch, rounded up to a multiple of the ranks that split it."""
+    """Return the notebook's batch, rounded up to a multiple of the number of processes that split it."""
     shared = math.ceil(batch / world_size) * world_size
     print(f"Samples a batch: {shared} ({shared // world_size} in each process)")
     if shared != batch and is_main_process:
@@ -20,15 +20,15 @@ def share_batches(batch: int) -> int:
 
 
 def equal_parts(self: BatchSamplerShard) -> Iterator[Any]:
-    """Yield this rank's part of each batch. An incomplete batch loses up to `num_processes - 1` samples."""
+    """Yield this process's part of each batch; an incomplete batch loses the samples that cannot be divided."""
     for batch in self.batch_sampler:
-        part = len(batch) // self.num_processes
-        if part:
-            yield batch[part * self.process_index : part * (self.process_index + 1)]
+        size = len(batch) // self.num_processes
+        if size:
+            yield batch[size * self.process_index : size * (self.process_index + 1)]
 
 
 def keep_last_batches(arguments: Any) -> Any:
-    """Set up training arguments so that incomplete batches are trained too, as on one GPU."""
+    """Return training arguments with which the last, incomplete batch of an epoch is trained too, as on one GPU."""
     if world_size > 1:
         arguments.dataloader_drop_last = False  # sentence-transformers sets it on several GPUs
         BatchSamplerShard._iter_with_split = equal_parts  # accelerate's own adds rows to incomplete batches

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.execution import RUN_ONCE
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
@@ -16,15 +17,15 @@ from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
 from nb2ddp.syntax.arguments import constant
 
-#: What the fixed part of the block imports of Python's own library, and what it compares versions with.
+#: What the fixed part of the block imports of Python's own library.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
 #: What it imports besides where the notebook trains with Unsloth.
-_UNSLOTH = frozenset({"import atexit", "import shutil", "from importlib.metadata import version"})
-_GROUP = (
-    "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # opens the process group, for long waits"
-)
+_UNSLOTH = frozenset({"import atexit", "import shutil"})
+#: What compares the versions of packages with the oldest that work.
+_COMPARES = "from accelerate.utils import compare_versions"
+_GROUP = "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # longest wait for another process"
 #: What makes processes wait for each other, where cells have it before the end of training.
-_WAITS = ("PartialState", "run_once")
+_WAITS = ("PartialState", *RUN_ONCE)
 
 
 def setup(program: Program, inserted: Inserted) -> str:
@@ -42,6 +43,9 @@ def setup(program: Program, inserted: Inserted) -> str:
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))
     own = {f"from builtins import {each} as {program.name(each)}" for each in shadowed(program.tree) if each in used}
+    oldest = floors(program) if with_unsloth else []
+    packages = rest.packages - {"import torch"} | ({_COMPARES} if oldest else frozenset())
+    accelerate = frozenset(line for line in packages if line.startswith("from accelerate"))
     text = render(
         "setup.py.j2",
         futures=sorted(futures),
@@ -54,8 +58,9 @@ def setup(program: Program, inserted: Inserted) -> str:
         process=process(),
         tests_of_needs=tests(program.needs, program.name("missing")),
         warns_of_unused=_may_look_for_unused(program),
-        floors=floors(program) if with_unsloth else [],
-        packages=_lines(rest.packages - {"import torch"}),
+        floors=oldest,
+        accelerate=_lines(packages & accelerate),
+        packages=_lines(packages - accelerate),
         rest=_joined(rest.functions, last),
     )
     return renamed(text, taken(program)).strip("\n")

@@ -7,13 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("datasets")
-
-from nb2ddp.runtime import rows
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -22,7 +19,7 @@ import torch
 from accelerate import Accelerator
 from datasets import Dataset, DatasetDict, load_dataset
 from types import SimpleNamespace
-from nb2ddp.runtime.rows import share_listed_rows, share_rows
+from nb2ddp.runtime.rows import share_listed_rows, share_rows, share_streams
 
 accelerator = Accelerator(cpu=True)
 rank = accelerator.process_index
@@ -39,6 +36,7 @@ def shared(train, evaluated=None):
     trainer = SimpleNamespace(accelerator=accelerator, train_dataset=train, eval_dataset=evaluated)
     share_rows(trainer)
     share_listed_rows(trainer)
+    share_streams(trainer)
     return trainer.train_dataset, trainer.eval_dataset
 
 drawn = Dataset.from_list([{"text": secrets.token_hex(4), "n": n} for n in range(1100 + rank)])
@@ -82,14 +80,3 @@ def test_ranks_train_on_the_rows_of_the_main_process(tmp_path: Path) -> None:
     assert ended.stdout.count("The processes prepared different rows") == 8  # two processes, four data sets
     streamed = [n for pair in zip(*shares, strict=True) for part in pair for n in part]
     assert streamed == [*range(133), *range(3)]  # one process's order; accelerate fills the last batches
-
-
-@pytest.mark.parametrize(
-    ("count", "said"), [(5, "Rows that the processes repeat at the end of an epoch: 3\n"), (8, "")]
-)
-def test_repeated_rows_are_counted(
-    count: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(rows, "world_size", 2)
-    rows.count_repeated_rows(SimpleNamespace(train_dataset=[0] * count, _train_batch_size=2))
-    assert capsys.readouterr().out == said

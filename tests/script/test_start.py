@@ -187,18 +187,23 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
     assert ("largest=1)" not in source) == grows
 
 
+REPEATED = (
+    'print("Rows repeated in an epoch:", -len(trainer.train_dataset) % (trainer.args.train_batch_size * world_size))'
+)
+
+
 class TestCheckpointing:
     """One call, above the comment of `train()`, where it can act."""
 
     def test_above_the_comment(self) -> None:
         source = script(training="# Train!\n# It takes a while\ntrainer.train()")
-        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\ncount_repeated_rows(trainer)"
+        called = f"skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\n{REPEATED}"
         assert f"\n{called}\n# Train!\n# It takes a while\ntrainer.train()\n" in source
 
     def test_a_comment_of_the_cell_before_is_another(self) -> None:
         cells = [CELLS[1], CELLS[2].replace("trainer.train()", "# what comes next"), "trainer.train()"]
         source = convert_source(text(*cells)).files["train.py"]
-        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\ncount_repeated_rows(trainer)"
+        called = f"skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\n{REPEATED}"
         assert f"# what comes next\n\n# %% Cell 3\n{called}\ntrainer.train()\n" in source
 
     @pytest.mark.parametrize("size", ["notebook", 2])

@@ -146,9 +146,10 @@ class Placement:
         """
         if self.training.is_joint(value) or not self._comes_by(value, fails_alike=True):
             return ()
+        run = "run_once" if in_whole_job else "run_once_on_each_machine"
         if self._is_tried(value):
-            return (Wrap(value, "run_once_in_try(lambda: ", ")" if in_whole_job else ", on_each_machine=True)"),)
-        return (Wrap(value, "run_once(lambda: " if in_whole_job else "run_once_on_each_machine(lambda: ", ")"),)
+            return (Wrap(value, "run_once_in_try(lambda: ", ")" if in_whole_job else f", {run})"),)
+        return (Wrap(value, f"{run}(lambda: ", ")"),)
 
     def in_turn(self, call: cst.Call) -> tuple[Guard, ...]:
         """Let one process of each machine make a call before the others do; none where not all processes come to it."""
@@ -287,9 +288,11 @@ class Placement:
             function = tree.function(place)
             return tree.callers(function) if function is not None else []
 
-        above = [each for place in reached([node], calls) for each in tree.ancestors(place)]
-        managers = [item for each in above if isinstance(each, cst.With) for item in each.items]
-        return any(isinstance(each, cst.Try) for each in above) or any("suppress(" in tree.text(e) for e in managers)
+        around = [each for place in reached([node], calls) for each in tree.ancestors(place)]
+        return any(
+            isinstance(each, cst.Try) or (isinstance(each, cst.With) and "suppress(" in tree.text(each.items[0]))
+            for each in around
+        )
 
     def _is_optional(self, node: cst.CSTNode) -> bool:
         """True for an expression that may leave out what stands in it, or do it elsewhere or later."""

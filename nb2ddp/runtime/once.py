@@ -21,17 +21,16 @@ def run_once_on_each_machine(work: Callable[[], Any]) -> Any:
     return values[int(os.environ.get("RANK", 0)) - local_rank]
 
 
-def run_once_in_try(work: Callable[[], Any], on_each_machine: bool = False) -> Any:
-    """Call `work` in the main process, or the first of each machine; return its value, or raise its error, in all."""
-    rank = int(os.environ.get("RANK", 0))
-    first = rank - local_rank if on_each_machine else 0
-    value = error = None
-    if rank == first:
+def run_once_in_try(work: Callable[[], Any], run: Callable[..., Any] = run_once) -> Any:
+    """As `run_once`, and raise an error of `work` in all processes, so that all come to the same `except`."""
+
+    def tried() -> Any:
         try:
-            value = work()
-        except Exception as raised:  # no process may go on alone: the others would wait for it
-            error = copied(raised)
-    value, error = gather_object([(value, error)])[first]
+            return work(), None
+        except Exception as error:
+            return None, copied(error)
+
+    value, error = run(tried)
     if error:
         raise error
     return value

@@ -44,8 +44,8 @@ def setup(program: Program, inserted: Inserted) -> str:
     used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))
     own = {f"from builtins import {each} as {program.name(each)}" for each in shadowed(program.tree) if each in used}
     oldest = floors(program) if with_unsloth else []
-    packages = rest.packages - {"import torch"} | ({_COMPARES} if oldest else frozenset())
-    accelerate = frozenset(line for line in packages if line.startswith("from accelerate"))
+    packages = rest.packages - {"import torch"} | ({_COMPARES} if oldest else set())
+    accelerate = frozenset(line for line in packages if line.startswith("from accelerate"))  # known without Unsloth
     text = render(
         "setup.py.j2",
         futures=sorted(futures),

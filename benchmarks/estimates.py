@@ -1,14 +1,14 @@
-"""Measured peaks of memory beside what `nb2ddp estimate` says: `python -m benchmarks.estimates [--plot FILE]`."""
+"""Measured peaks of memory beside what `nb2ddp estimate` says: `python -m benchmarks.estimates`."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import table
 from nb2ddp.estimate.memory import need
 from nb2ddp.estimate.shapes import from_config
 from nb2ddp.estimate.trainings import Training
@@ -80,49 +80,23 @@ def _run(model: dict[str, Any], run: dict[str, Any]) -> Run:
     )  # fmt: skip
 
 
-def table(measured: list[Run]) -> str:
+def text(measured: list[Run]) -> str:
     """The runs as a table of Markdown."""
-    lines = [
-        "| training | model | rows x tokens | checkpointing | measured, GB | estimate, GB |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for run in sorted(measured, key=lambda each: (each.kind, each.model, each.precision, each.rows)):
         how = f"{run.kind}, {run.precision}" + (f", in {run.limit:.0f} GB" if run.limit else "")
         told = f"{run.estimate / 1e9:.1f} ({run.ratio:.2f}x)"
         on = "on" if run.checkpointing else "off"
-        lines.append(f"| {how} | {run.model} | {run.rows} x {run.tokens} | {on} | {run.peak / 1e9:.1f} | {told} |")
-    return "\n".join(lines)
-
-
-def plot(measured: list[Run], file: Path) -> None:
-    """Draw each estimate over its measured peak."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 5))
-    for kind in dict.fromkeys(run.kind for run in measured):
-        of = [run for run in measured if run.kind == kind]
-        axes.scatter([run.peak / 1e9 for run in of], [run.estimate / 1e9 for run in of], label=kind)
-    low, high = 1, 1.2 * max(run.estimate for run in measured) / 1e9
-    axes.plot([low, high], [low, high], color="black", linewidth=1)
-    axes.plot([low, high], [1.5 * low, 1.5 * high], color="grey", linewidth=1, linestyle="--")
-    axes.set(xscale="log", yscale="log", xlabel="measured peak, GB", ylabel="estimate, GB")
-    axes.text(high / 3, high / 3 * 0.82, "equal", fontsize=9)
-    axes.text(high / 3, high / 3 * 1.65, "1.5 times too high", fontsize=9, color="grey")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=120)
+        rows.append([how, run.model, f"{run.rows} x {run.tokens}", on, f"{run.peak / 1e9:.1f}", told])
+    head = ["training", "model", "rows x tokens", "checkpointing", "measured, GB", "estimate, GB"]
+    return table(head, rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
     measured = list(runs())
-    print(table(measured), table(list(limited())), sep="\n\n")
+    print(text(measured), text(list(limited())), sep="\n\n")
     ratios = sorted(run.ratio for run in measured)
     print(f"\n{len(measured)} runs, estimate {ratios[0]:.2f} to {ratios[-1]:.2f} times the measured peak")
-    if options.plot:
-        plot(measured, options.plot)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import json
 import random
 import re
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,8 +27,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +60,11 @@ Result = dict[str, Any]
 Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result
 
 
-def rehearsed(path: Path, kept: Path | None = None) -> Result:
+def rehearsed(path: Path) -> Result:
     """One rehearsal: its code, verdict, seconds, and the first line that is at fault or could not be rehearsed."""
     if not converts(path):
         return {"code": 2, "converts": False, "verdict": "it does not convert"}
     command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "--offline", "--format", "json"]
-    if kept is not None:
-        shutil.rmtree(kept / name_of(path), ignore_errors=True)
-        command += ["--keep", str(kept / name_of(path))]
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
@@ -186,22 +180,18 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rehearsals", description=__doc__)
     parser.add_argument("set", choices=SETS, nargs="?")
     parser.add_argument("folders", type=Path, nargs="*")
-    parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--draw", type=int, default=0, help="only so many, drawn from those that convert")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--nameless", action="store_true", help="keep no words of the notebooks")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--machine", default="", help="what they run on, kept with each result")
-    parser.add_argument("--keep", type=Path, help="a folder in which everything about the runs stays")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/rehearsal.md")
     return parser.parse_args()
 
 
 def main() -> None:
     given = options()
-    results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         if given.set == "kinds":
             write_kinds(Path(scratch))
@@ -213,15 +203,12 @@ def main() -> None:
             or fnmatch.fnmatch(name_of(path), given.again)
             or (given.failed and found.get(name_of(path), {}).get("code"))
         ]
-        with ProcessPoolExecutor(given.jobs) as workers:
-            for path, told in zip(todo, workers.map(partial(rehearsed, kept=given.keep), todo), strict=True):
-                name, kept = nameless(name_of(path), told) if given.nameless else (name_of(path), told)
-                found[name] = kept | ({"machine": given.machine} if given.machine else {})
-                write(results, given.out)
-                print(
-                    f"{told['code']} {told.get('seconds', 0):6.1f} s  {name_of(path)}: {told['verdict'][:160]}",
-                    flush=True,
-                )
+        for path in todo:
+            told = rehearsed(path)
+            name, kept = nameless(name_of(path), told) if given.nameless else (name_of(path), told)
+            found[name] = kept
+            write(results, OUT)
+            print(f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.name}: {told['verdict'][:160]}", flush=True)
     if given.page:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, TABLES), encoding="utf-8")
 

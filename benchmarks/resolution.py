@@ -143,10 +143,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resolution", description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--of", choices=FOLDERS, help="what the folders hold, where their names do not say it")
-    parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--page", action="store_true", help="write the table of docs/rehearsal.md")
     given = parser.parse_args()
-    results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
     found = resolved(given.folders)
     for folder in given.folders:
         own = {path: told for path, told in found.items() if path.parent == folder}
@@ -154,7 +153,7 @@ def main() -> None:
             print(f"{path.name}: {why}\n" if why else "", end="", flush=True)
         results[given.of or folder.name] = {"notebooks": len(own)} | Counter(end for end, _ in own.values())
         print(folder.name, results[given.of or folder.name], flush=True)
-        write(results, given.out)
+        write(results, OUT)
     if given.page:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, {"resolution": summary}), encoding="utf-8")
 

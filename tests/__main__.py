@@ -1,8 +1,9 @@
 """Set everything up on a fresh machine and run the checks: `python3 -m tests`, or every one with `--all`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the type checker, the documentation check, the fast tests, and a few of those that train on this machine (the marker
-`short`); with `--all` all that train, the slow ones, and those on clusters. A second environment, with
+the documentation check, the fast tests, the type checker, and a few of the tests that train on this machine (the
+marker `short`); with `--all` all that train, the slow ones, and those on clusters. What fails most often comes first,
+and without `--all` the first failure ends the run. A second environment, with
 the versions that most public notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may
 install system packages (root, on Debian), `--all` installs those of the cluster tests; elsewhere these tests skip and
 say what is missing.
@@ -86,13 +87,13 @@ def main(arguments: list[str]) -> int:
     install(everything)
     run("lint", PYTHON, "-m", "ruff", "check", *CODE)
     run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)
-    run("types", PYTHON, "-m", "mypy")
     run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
-    pytest = (PYTHON, "-m", "pytest", "-q", "-m")
-    ends = {
-        "fast tests": run("fast tests", *pytest, "not e2e and not cluster and not slow", "-n", "auto"),
-        "tests that train": run("tests that train", *pytest, "e2e" if everything else "e2e and short", "-n", "auto"),
-    }
+    stops = [] if everything else ["-x"]
+    pytest = (PYTHON, "-m", "pytest", "-q", *stops, "-m")
+    ends = {"fast tests": run("fast tests", *pytest, "not e2e and not cluster and not slow", "-n", "auto")}
+    run("types", PYTHON, "-m", "mypy")
+    train = "e2e" if everything else "e2e and short"
+    ends["tests that train"] = run("tests that train", *pytest, train, "-n", "auto")
     if everything:
         ends["slow tests"] = run("slow tests", *pytest, "slow", "-n", "auto")
         ends["tests on clusters"] = run("tests on clusters", *pytest, "cluster")

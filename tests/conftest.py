@@ -13,9 +13,16 @@ from nb2ddp.cli.main import main
 from nb2ddp.project.config import clear
 from tests.command import Command
 
+FIRST = ("test_weight", "test_rooms", "test_golden", "test_rules", "test_launch")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write expected files anew instead of comparing with them")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files first in which most changes fail."""
+    items.sort(key=lambda item: item.path.stem not in FIRST)
 
 
 @pytest.fixture

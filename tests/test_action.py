@@ -138,13 +138,9 @@ def test_convert_then_check_passes(runner: Runner) -> None:
 @pytest.mark.parametrize(
     "inputs",
     [
-        {"mode": "check; touch evil"},
         {"mode": "$(touch evil)"},
-        {"paths": "$(touch evil)"},
-        {"paths": "`touch evil`\n; touch evil"},
-        {"paths": "--output=evil"},
-        {"arguments": '--output="; touch evil; "', "mode": "convert"},
-        {"arguments": "; touch evil"},
+        {"paths": "`touch evil`\n; touch evil\n--output=evil"},
+        {"arguments": '--output="; touch evil; "\n$(touch evil)', "mode": "convert"},
     ],
 )
 def test_no_input_is_run(runner: Runner, inputs: dict[str, str]) -> None:

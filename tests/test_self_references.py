@@ -65,7 +65,7 @@ f
 
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_a_name_may_be_made_of_itself(binding: str) -> None:
-    for value in VALUES:
+    for value in VALUES if binding in BINDINGS[:2] else VALUES[::3]:
         other = value.replace("(f", "(g").replace("f.", "g.").replace("f[", "g[")
         bound = binding.format(value=value, other=other) + "\n"
         in_function = indent(f"{bound}SFTTrainer(args = f).train()\n{USES}", "    ")

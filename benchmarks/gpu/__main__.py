@@ -33,20 +33,16 @@ def is_missing(job: Job, done: dict[str, results.Facts]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure what is missing.")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON file that is read and added to")
-    parser.add_argument("--work", type=Path, default=Path("/tmp/bench"), help="folder for models, data and runs")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/bench"))
     parser.add_argument("--devices", nargs="+", default=["0", "1", "2", "3"], metavar="GPU")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="these alone")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
     parser.add_argument("--again", nargs="+", default=[], metavar="KEY", help="run these too, as sft_3b/converted/4#2")
-    parser.add_argument("--list", action="store_true", help="say what is missing, and stop")
     options = parser.parse_args()
     done, hub = results.read(options.results), options.work.resolve() / "hub"
     wanted = [job for job in jobs() if job.kind in options.kinds and job.gpus <= len(options.devices)]
     wanted = [job for job in wanted if is_missing(job, done)] + [Job.of(key) for key in options.again]
-    if options.list:
-        print("\n".join(job.key for job in wanted))
-        return 0
     for job in wanted:
         for name in ("datasets", KINDS[job.kind].model):
             build(hub, name)

@@ -7,7 +7,7 @@ import json
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 Facts = dict[str, Any]
@@ -76,13 +76,7 @@ def difference(one: Facts, other: Facts) -> float:
 
 
 def summary(facts: Facts) -> str:
-    """First and last loss of each training and its seconds a step; the last words of a run that failed."""
+    """First and last loss of each training; the last words of a run that failed."""
     if facts["exit_code"]:
         return str(facts["said"])[-1500:]
-    parts = []
-    for training in facts["trainings"]:
-        steps = training["steps"]
-        if len(steps) > 1:
-            each = mean(durations(training))
-            parts.append(f"{steps[0]['loss']:.4f} to {steps[-1]['loss']:.4f}, {each:.3f} s a step")
-    return "; ".join(parts)
+    return "; ".join(f"loss {each[0]:.4f} to {each[-1]:.4f}" for each in losses(facts) if each)

@@ -283,8 +283,6 @@ class TestAbout:
         ("arguments", "unwanted"),
         [
             ("--help", ("nbconvert", "nbformat", "libcst", "IPython", "jinja2", "pathspec")),
-            ("--version", ("nbconvert", "nbformat", "libcst", "IPython", "jinja2", "pathspec")),
-            ("explain", ("nbconvert",)),
             ("explain DDP101", ("nbconvert",)),
         ],
     )
@@ -365,12 +363,6 @@ class TestBadNotebook:
         ("content", "message"),
         [
             ("", "bad.ipynb: DDP001 error: not a notebook: not valid JSON (Expecting value: line 1 column 1 (char 0))"),
-            ("[]", "bad.ipynb: DDP001 error: not a notebook: it has no 'nbformat' key"),
-            ('{"a": 1}', "bad.ipynb: DDP001 error: not a notebook: it has no 'nbformat' key"),
-            (
-                json.dumps(document("x = 1", metadata={"language_info": {"name": "R"}})),
-                "bad.ipynb: DDP001 error: the notebook's language is 'r'; only Python can be converted",
-            ),
             (
                 json.dumps(document("x = 1", markdown("no"), "y = 2\nz = = 3")),
                 "bad.ipynb:cell 3:2:5: DDP001 error: the cell is not Python: ",
@@ -406,10 +398,6 @@ class TestBadNotebook:
                 "bad.ipynb:cell 1:1:6: DDP001 error: the cell is not Python: ",
             ),
             (json.dumps(document("y = 1", "x = 1 \\")), "bad.ipynb:cell 2:1:8: DDP001 error: the cell is not Python: "),
-            (
-                "[" * 100_000,
-                "bad.ipynb: DDP001 error: not a notebook: not valid JSON (maximum recursion depth exceeded",
-            ),
         ],
     )
     def test_says_what_and_where(self, command: Command, tmp_path: Path, content: str, message: str) -> None:
@@ -419,7 +407,6 @@ class TestBadNotebook:
         assert result.stdout.startswith(message), result.stdout
         assert result.stderr.startswith("1 notebook: 1 failed;")
         assert files(tmp_path) == {"bad.ipynb"}
-        assert command("bad.ipynb", "out/train.py").stdout == result.stdout, "remembered in other words"
 
     @pytest.mark.parametrize(
         ("cells", "places"),
@@ -434,7 +421,6 @@ class TestBadNotebook:
         write(tmp_path / "bad.ipynb", *cells)
         result = command("bad.ipynb", "train.py")
         assert re.findall(r"^bad.ipynb:cell (\S+): DDP", result.stdout, re.MULTILINE) == places
-        assert command("bad.ipynb", "train.py").stdout == result.stdout, "remembered in other words"
         assert f"1 failed; {len(places)} errors" in result.stderr
 
     def test_names_the_line_of_code(self, command: Command, tmp_path: Path) -> None:

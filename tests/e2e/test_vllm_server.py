@@ -13,7 +13,7 @@ from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from tests.notebooks import text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.short]
+pytestmark = pytest.mark.e2e
 
 NOTEBOOK = text(
     """\

@@ -8,7 +8,6 @@ from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from tests.notebooks import CELL_BREAK, example_notebook
 
-MOUNTED = 'from google.colab import drive\ndrive.mount("/content/drive")\n'
 TRAIN = f"{CELL_BREAK}from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 
 

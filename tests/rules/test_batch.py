@@ -7,7 +7,7 @@ import pytest
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
 from nb2ddp.results import Severity
-from nb2ddp.rules.batch import _kept, batch_not_split, tokens_not_averaged
+from nb2ddp.rules.batch import batch_not_split, tokens_not_averaged
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -83,8 +83,12 @@ def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said:
     ],
 )
 def test_why_the_batch_does_not_grow_with_the_gpu(code: str, kept: list[str]) -> None:
-    program = Program(example_notebook(code), Options())
-    assert [_kept(program, config) for config in program.training.arguments] == kept
+    found = [finding.message for finding in batch_not_split.find(Program(example_notebook(code), Options()))]
+    sizes = [message for message in found if "the script splits it" in message]
+    assert len(sizes) == len(kept)
+    for message, why in zip(sizes, kept, strict=True):
+        assert why in message
+        assert ("with at most the per-device batch of the notebook" in message) == bool(why)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.e2e
 def test_ranks_train_on_the_rows_of_the_main_process(tmp_path: Path) -> None:
     numbers = iter(range(133))
     for file, length in enumerate((40, 40, 13, 40)):

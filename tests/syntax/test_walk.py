@@ -13,7 +13,7 @@ from nb2ddp.syntax.tree import SPACE, Walk
 
 ROOT = Path(__file__).parents[2]
 #: Code of every kind: some of the package, and of the converted scripts.
-SOURCES = sorted([*(ROOT / "nb2ddp").rglob("*.py"), *(ROOT / "fixtures" / "expected").glob("*.py")])[::8]
+SOURCES = sorted([*(ROOT / "nb2ddp").rglob("*.py"), *(ROOT / "fixtures" / "expected").glob("*.py")])[::16]
 SYNTAX = """\
 @first(1)
 async def f(a, /, b: int = 1, *c, d, **e) -> str:

@@ -1,0 +1,135 @@
+"""Break the most important modules, a place at a time, and count the breaks that a fast test notices.
+
+    python -m benchmarks.mutation [MODULE...]
+
+A break inverts a condition, leaves out a statement, or changes a number or a truth value.
+Which places are broken is chosen by a fixed seed. Each break is made in a copy of the project, and the tests named here
+run on it in a process that is forked when the libraries are there. results/mutation.json says what came of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jupytext
+import libcst
+import nbconvert
+import pytest
+
+from benchmarks.tables import table
+
+ROOT = Path(__file__).parent.parent
+OUT = Path(__file__).parent / "results" / "mutation.json"
+BREAKS = 20
+SECONDS = 60  # after which tests on a break are taken to hang, which is noticed too
+RULES = "tests/rules/test_rules.py"
+#: The tests of each module, and which of them (`-k`).
+TESTS = {
+    "syntax/tree.py": ("tests/syntax/test_tree.py tests/syntax/test_arguments.py tests/syntax/test_walk.py", ""),
+    "syntax/edits.py": ("tests/syntax/test_edits.py tests/syntax/test_arguments.py", ""),
+    "facts/execution.py": (f"tests/facts/test_execution.py {RULES}", "test_execution or DDP4"),
+    "facts/placement.py": (RULES, "DDP4 and test_example"),
+    "facts/training.py": ("tests/facts/test_training.py tests/facts/test_execution.py", ""),
+    "rules/batch.py": (
+        f"tests/rules/test_batch.py tests/script/test_start.py {RULES}",
+        "test_batch or test_start or DDP2",
+    ),
+    "script/packages.py": ("tests/script/test_packages.py", ""),
+    "project/merge.py": ("tests/project/test_merge.py tests/project/test_keep.py", ""),
+    "runtime/batch.py": ("tests/runtime/test_batch.py", ""),
+    "rehearsal/questions.py": ("tests/test_rehearsal.py", ""),
+}
+#: What the copy is made of.
+PARTS = ("nb2ddp", "tests", "benchmarks", "fixtures", "docs", "templates", "pyproject.toml", "README.md")
+LIBRARIES = (hypothesis, jupytext, libcst, nbconvert)  # imported once, before processes are forked
+
+
+def breaks(source: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """The places of a module that can be broken, and what stands there then."""
+    for node in ast.walk(ast.parse(source)):
+        text = ast.get_source_segment(source, node) or ""
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            yield node.test, f"(not ({ast.get_source_segment(source, node.test)}))"
+        elif isinstance(node, ast.comprehension):
+            yield from ((test, f"(not ({ast.get_source_segment(source, test)}))") for test in node.ifs)
+        elif isinstance(node, ast.AugAssign) or (isinstance(node, ast.Expr) and not text.startswith(('"', 'r"'))):
+            yield node, "pass"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+            yield node, f"({not node.value if isinstance(node.value, bool) else node.value + 1})"
+
+
+def broken(source: str, node: ast.expr | ast.stmt, text: str) -> str:
+    """A module with another text in the place of a node."""
+    starts = [0]
+    for line in source.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    start = starts[node.lineno - 1] + node.col_offset
+    end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+    return (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
+
+
+def passes(folder: Path, name: str) -> bool:
+    """Whether the tests of a module pass in a copy, run by a fork of this process."""
+    files, chosen = TESTS[name]
+    process = os.fork()
+    if process == 0:
+        signal.alarm(SECONDS)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        os.environ["PYTHONPATH"] = str(folder)
+        for name in [name for name in sys.modules if name.split(".")[0] in ("nb2ddp", "tests", "benchmarks")]:
+            del sys.modules[name]
+        os._exit(
+            pytest.main(
+                ["-x", "-q", "-p", "no:cacheprovider", "-m", "not e2e and not slow", "-k", chosen, *files.split()]
+            )
+        )
+    return os.waitpid(process, 0)[1] == 0
+
+
+def measured(folder: Path, name: str) -> dict[str, object]:
+    """Break a module of the copy in turn, and say how many breaks were noticed, and which were not."""
+    file = folder / "nb2ddp" / name
+    source = file.read_text(encoding="utf-8")
+    if not passes(folder, name):
+        raise SystemExit(f"{name}: its tests fail without a break")
+    places = list(breaks(source))
+    unnoticed = []
+    for node, text in random.Random(name).sample(places, min(BREAKS, len(places))):
+        file.write_text(broken(source, node, text), encoding="utf-8")
+        if passes(folder, name):
+            unnoticed.append(f"{node.lineno}: {ast.get_source_segment(source, node)} -> {text}")
+    file.write_text(source, encoding="utf-8")
+    return {"breaks": min(BREAKS, len(places)), "unnoticed": unnoticed}
+
+
+def main(names: list[str]) -> None:
+    results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+    sys.dont_write_bytecode = True
+    with tempfile.TemporaryDirectory() as temporary:
+        for part in PARTS:
+            path = ROOT / part
+            copy = shutil.copytree if path.is_dir() else shutil.copy
+            copy(path, Path(temporary, part))
+        for name in names or TESTS:
+            results[name] = measured(Path(temporary), name)
+            print(name, json.dumps(results[name], indent=1), flush=True)
+            OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    rows = [[name, str(each["breaks"]), str(each["breaks"] - len(each["unnoticed"]))] for name, each in results.items()]
+    print(table(["module", "breaks", "noticed"], rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

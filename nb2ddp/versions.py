@@ -6,15 +6,10 @@ for. Tests and rehearsals train in them; the bounds of `allowed` are those of Un
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nb2ddp import toml
 
 FILE = Path(__file__).with_suffix(".toml")
 #: The sets that can be asked for by name.
@@ -25,11 +20,9 @@ _TITLES = {"trl": "TRL", "unsloth": "Unsloth", "peft": "PEFT"}
 TOLD = ("unsloth", "transformers", "trl", "datasets", "torch")
 
 
-@cache
 def tables() -> Mapping[str, Mapping[str, str]]:
     """Every table of the file: package, as Python calls it, -> version, or in `allowed` its bounds."""
-    document: Mapping[str, Mapping[str, str]] = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return document
+    return toml.tables(__file__)
 
 
 def pins(name: str) -> list[str]:

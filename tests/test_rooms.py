@@ -18,7 +18,7 @@ ROOMS = (
     *("syntax", "notebook", "runtime"),
 )
 #: Values that every room may speak of.
-GROUND = ("__init__", "results", "options", "settings", "codes", "versions")
+GROUND = ("__init__", "results", "options", "settings", "codes", "versions", "toml")
 #: The longest way down from a module to one that imports nothing of the package.
 FLOORS = 12
 MODULES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,7 @@ import nbformat
 
 from nb2ddp.notebook.lines import dedented
 from nb2ddp.results import Location, NotebookError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nb2ddp.toml import tomllib
 
 CellKind = Literal["code", "markdown", "raw"]
 _LINE_END = re.compile(r"\r\n?")

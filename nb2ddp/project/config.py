@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,11 +13,7 @@ from pathspec import GitIgnoreSpec
 
 from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Settings
 from nb2ddp.settings import Setting, make
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nb2ddp.toml import tomllib
 
 
 class ConfigError(ValueError):

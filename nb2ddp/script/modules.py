@@ -10,107 +10,17 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+from nb2ddp.toml import tables
+
 #: What the setup block of every script imports.
 IN_SETUP: Final = frozenset({"logging", "os", "sys", "torch"})
-#: Modules that training with Unsloth may import, whether a notebook names them or not: of what unsloth, unsloth_zoo,
-#: trl and sentence-transformers require, and of the trackers, engines and kernels that transformers looks for.
-_PACKAGES: Final = frozenset(
-    """
-    absl accelerate aiohappyeyeballs aiohttp aiosignal annotated_doc annotated_types anyio attr bitsandbytes
-    causal_conv1d certifi charset_normalizer click cloudpickle codecarbon comet_ml cut_cross_entropy cv2 datasets
-    dateutil deepspeed diffusers dill einops evaluate fastapi filelock flash_attn frozenlist fsspec functorch gguf
-    google gradio h11 hf_transfer hf_xet httpcore httpx huggingface_hub idna IPython ipywidgets jinja2 joblib
-    kernels langchain librosa liger_kernel llama_cpp lm_eval mamba_ssm markdown_it markupsafe matplotlib mdurl
-    mlflow mpl_toolkits mpmath
-    msgspec multidict multiprocess narwhals neptune networkx numpy nvidia ollama openai optimum packaging
-    pandas peft PIL pkg_resources propcache protobuf psutil pyarrow pydantic pydantic_core pygments pynvml ray
-    regex requests rich safetensors scipy sentence_transformers sentencepiece setuptools sklearn soundfile
-    swanlab sympy tensorboard tensorboardX threadpoolctl tiktoken timm tokenizers torch torchao torchaudio
-    torchcodec torchgen torchvision tqdm trackio transformers triton trl typer typing_extensions
-    typing_inspection tyro unsloth unsloth_zoo urllib3 uvicorn vllm wandb xformers xxhash yaml yarl zmq
-    """.split()
-)
-
-#: Modules that Colab has and Unsloth does not bring (github.com/googlecolab/backend-info, pip-freeze.txt): notebooks
-#: import them without installing them. `gather_across_devices`, which scripts set, is of sentence-transformers 5.1.
-ON_COLAB: Final = {
-    "albumentations": "albumentations",
-    "altair": "altair",
-    "bokeh": "bokeh",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "cvxpy": "cvxpy",
-    "dask": "dask",
-    "dotenv": "python-dotenv",
-    "duckdb": "duckdb",
-    "folium": "folium",
-    "gdown": "gdown",
-    "geopandas": "geopandas",
-    "google.cloud.aiplatform": "google-cloud-aiplatform",
-    "google.cloud.bigquery": "google-cloud-bigquery",
-    "google.cloud.storage": "google-cloud-storage",
-    "google.genai": "google-genai",
-    "google.generativeai": "google-generativeai",
-    "gradio": "gradio",
-    "graphviz": "graphviz",
-    "gspread": "gspread",
-    "imageio": "imageio",
-    "jsonschema": "jsonschema",
-    "kagglehub": "kagglehub",
-    "keras": "keras",
-    "librosa": "librosa",
-    "lightgbm": "lightgbm",
-    "lxml": "lxml",
-    "matplotlib": "matplotlib",
-    "missingno": "missingno",
-    "mlxtend": "mlxtend",
-    "moviepy": "moviepy",
-    "nbformat": "nbformat",
-    "nltk": "nltk",
-    "numba": "numba",
-    "openai": "openai",
-    "plotly": "plotly",
-    "polars": "polars",
-    "psycopg2": "psycopg2-binary",
-    "pycocotools": "pycocotools",
-    "scipy": "scipy",
-    "seaborn": "seaborn",
-    "sentence_transformers": "sentence-transformers>=5.1",
-    "shap": "shap",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "soundfile": "soundfile",
-    "spacy": "spacy",
-    "sqlalchemy": "sqlalchemy",
-    "statsmodels": "statsmodels",
-    "tabulate": "tabulate",
-    "tenacity": "tenacity",
-    "termcolor": "termcolor",
-    "textblob": "textblob",
-    "torchaudio": "torchaudio",
-    "umap": "umap-learn",
-    "wandb": "wandb",
-    "wordcloud": "wordcloud",
-    "yfinance": "yfinance",
-}
-#: Modules of packages that notebooks import without installing them, and that neither Colab nor Unsloth brings: where
-#: the names differ, the package behind a colon.
-ON_INDEX: Final = {
-    module: package or module
-    for module, _, package in (
-        words.partition(":")
-        for words in (
-            "anthropic bert_score:bert-score boto3 captum chromadb codecarbon comet_ml:comet-ml"
-            " dac:descript-audio-codec decord deepspeed docx:python-docx einops evaluate faiss:faiss-cpu"
-            " fastapi fitz:pymupdf flask ftfy gensim gguf inflection jieba jiwer jsonlines keras_ocr:keras-ocr"
-            " langchain langdetect langid Levenshtein llama_cpp:llama-cpp-python lm_eval:lm-eval"
-            " math_verify:math-verify mlflow neptune ollama openpyxl optimum optuna pynvml:nvidia-ml-py pypdf"
-            " pytz qwen_vl_utils:qwen-vl-utils rapidfuzz ray rouge_score:rouge-score sacrebleu snac swanlab tensorboard"
-            " tensorboardX tensorflow textstat tiktoken timm trackio unidecode uvicorn vllm whisper:openai-whisper"
-            " xgboost zmq:pyzmq"
-        ).split()
-    )
-}
+_TABLES = tables(__file__)
+#: Modules that training with Unsloth may import, whether a notebook names them or not.
+_OF_TRAINING: Final = frozenset(_TABLES["training"])
+#: Modules that notebooks import without installing them, as Colab has them, with their packages.
+ON_COLAB: Final[dict[str, str]] = _TABLES["colab"]
+#: The same for modules that neither Colab nor Unsloth brings.
+ON_INDEX: Final[dict[str, str]] = _TABLES["index"]
 
 
 def on_index(module: str) -> str:
@@ -147,7 +57,7 @@ def is_published(name: str, sources: Iterable[str]) -> bool:
         rf"^[^#\n]*\binstall\b(?:(?![ \t]#)[^\n])*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])",
         re.MULTILINE,
     )
-    return name in sys.stdlib_module_names or name in _PACKAGES or any(map(installs.search, sources))
+    return name in sys.stdlib_module_names or name in _OF_TRAINING or any(map(installs.search, sources))
 
 
 def other_name(name: str) -> str:

@@ -217,6 +217,28 @@ def words(command: str) -> list[str]:
         return command.split()
 
 
+#: A quoted text, a comment, or a redirection. Unlike in a shell, `transformers>=4.50` without quotes is one word.
+_NO_WORD = re.compile(r"""('[^']*'|"[^"]*")|(?<!\S)(?:#.*|(?:\d*|&)[<>]+[^\S\n]*&?[^\s;|&()]*)""")
+_BETWEEN = frozenset(";&|()\n")
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the simple commands of a shell text as words, without quotes, redirections and comments."""
+    found: list[list[str]] = [[]]
+    plain = _NO_WORD.sub(r"\1", text.replace("\\\n", " "))
+    lexer = shlex.shlex(plain, posix=True, punctuation_chars="".join(_BETWEEN))
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        for word in lexer:
+            if _BETWEEN.issuperset(word):
+                found.append([])
+            else:
+                found[-1].append(word)
+    except ValueError:  # a quote that nothing closes
+        found.pop()
+    return list(filter(None, found))
+
+
 def only_shows(command: str) -> bool:
     """True for a command that reads and prints: every process need not wait for it."""
     inner = unwrapped(command)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.estimate import hub
-from nb2ddp.estimate.models import KNOWN, Shape
+from nb2ddp.estimate.models import Shape, known
 
 _HUB, _SECONDS = "https://huggingface.co", 2.0
 #: Suffixes of names that say how a checkpoint was made, not how large it is.
@@ -102,7 +102,7 @@ def from_name(name: str) -> Shape:
         ShapeError: the name is unknown and contains no number of parameters.
     """
     plain = _VARIANT.sub("", name.rsplit("/", 1)[-1]).replace("_", "-").lower()
-    shape = next((shape for pattern, shape in KNOWN if pattern.search(plain)), None)
+    shape = next((shape for pattern, shape in known() if pattern.search(plain)), None)
     if shape is not None:
         return shape
     number = _PARAMETERS.search(plain)
@@ -112,7 +112,7 @@ def from_name(name: str) -> Shape:
             " config.json of it, and its name says no number of parameters"
         )
     wanted = float(number[1]) * (1e9 if number[2].lower() == "b" else 1e6)
-    dense = [shape for _, shape in KNOWN if shape.family == "llama"]
+    dense = [shape for _, shape in known() if shape.family == "llama"]
     nearest = min(dense, key=lambda shape: abs(shape.parameters - wanted))
     scale = (wanted - nearest.embedding_parameters) / nearest.linear_parameters
     layers = max(1, round(nearest.num_hidden_layers * max(scale, 0.1)))

@@ -439,7 +439,7 @@ class _Reading:
         Args:
             minimums: package -> first version that the script accepts.
         """
-        floors = {canonicalize_name(name): f">={version}" for name, version in minimums.items()}
+        floors: dict[str, str] = {canonicalize_name(name): f">={version}" for name, version in minimums.items()}
         bounds = _allowed() | floors
         unfit = {name for name, own in self.packages.items() if name in bounds and not own.fits(bounds[name])}
         pins = _pins() if unfit.intersection(_PAIR) else {}

@@ -68,7 +68,7 @@ def convert_file(
 
     Raises:
         NotebookError: the notebook cannot be converted; nothing is written.
-        OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
+        OptionsError, LaunchError: as for `convert_source`; nothing is written.
         FileExistsError: a file is there that nb2ddp did not write, or whose edits the notebook's changes meet; nothing
             is written.
         OSError: a file cannot be read or written.

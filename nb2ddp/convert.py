@@ -8,8 +8,6 @@ import gc
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import PurePath
@@ -45,40 +43,6 @@ NO_TRAINING = refusals.no_training.code
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_no_collection()
-def convert_notebook(
-    notebook: Notebook, script_name: str, options: Options | None = None, reference: str | None = None
-) -> Conversion:
-    """Convert a notebook that has been read.
-
-    Args:
-        notebook: its cells.
-        script_name: the file name of the script, which its launch line and the launch files name.
-        options: the options; the defaults if None.
-        reference: the notebook's file as seen from the script's folder, for the line that says how the files are made
-            again; its name, beside the script, if None.
-
-    Raises:
-        NotebookError: it cannot be converted; the error says where and why.
-        OptionsError: an option names an unknown rule.
-        LaunchError: the launch files cannot be written for a script of this name.
-    """
-    return _convert(notebook, script_name, options or Options(), reference)
-
-
-@_no_collection()
 def convert_source(
     text: str,
     name: str = "notebook",
@@ -92,22 +56,32 @@ def convert_source(
     Args:
         text: the file's content.
         name: what the script's first line calls the notebook.
-        script_name: as for `convert_notebook`, which also says what is raised.
+        script_name: the file name of the script, which its launch line and the launch files name.
         options: the options; the defaults if None.
         file_name: the notebook's file name, whose ending counts where the content leaves its form open.
-        reference: as for `convert_notebook`.
+        reference: the notebook's file as seen from the script's folder, for the line that says how the files are made
+            again; its name, beside the script, if None.
 
     Returns:
         The text of the script and of each launch file by file name, and what was found. Findings carry the line
         of the file beside cell, line and column.
+
+    Raises:
+        NotebookError: it cannot be converted; the error says where and why.
+        OptionsError: an option names an unknown rule.
+        LaunchError: the launch files cannot be written for a script of this name.
     """
     notebook = read_notebook(text, name, file_name)
-    reference = file_name or None if reference is None else reference
+    was_enabled = gc.isenabled()
+    gc.disable()  # nothing of a tree is garbage before its conversion ends
     try:
-        conversion = _convert(notebook, script_name, options or Options(), reference)
+        conversion = _convert(notebook, script_name, options or Options(), reference or file_name or f"{name}.ipynb")
     except NotebookError as error:
         error.diagnostics = tuple(placed(notebook, text, error.diagnostics))
         raise
+    finally:
+        if was_enabled:
+            gc.enable()
     return replace(conversion, diagnostics=tuple(placed(notebook, text, conversion.diagnostics)))
 
 
@@ -124,11 +98,10 @@ def check_codes(options: Options) -> None:
             raise OptionsError(f"There is no rule {wanted!r}" + (f"; did you mean {near[0]}?" if near else "."))
 
 
-def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> Conversion:
+def _convert(notebook: Notebook, script_name: str, options: Options, reference: str) -> Conversion:
     check_codes(options)
     _check_text(notebook)
     _check_name(notebook, script_name)
-    reference = f"{notebook.name}.ipynb" if reference is None else reference
     notebook = replace(notebook, name=_title(notebook.name))
     try:
         program = Program(notebook, options)
@@ -161,7 +134,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         files |= sign_all({name: launching}, reference, script_name, options)
     about = tuple(needs), tuple(map(asdict, trainings(program)))
     vars(program).clear()  # the facts refer to each other: freed now, not by the collector of cycles
-    return Conversion(files, diagnostics, bool(packages), *about)
+    return Conversion(files, diagnostics, *about)
 
 
 def _title(name: str) -> str:

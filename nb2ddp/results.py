@@ -102,8 +102,6 @@ class Conversion:
     #: File name to text: the script first, then the launch files beside it.
     files: dict[str, str]
     diagnostics: tuple[Diagnostic, ...]
-    #: The notebook names packages, which a requirements file can hold.
-    packages: bool = False
     #: What the job needs: `HF_TOKEN (cells 3, 42)`.
     needs: tuple[str, ...] = ()
     #: What memory depends on, of each training: the fields of `nb2ddp.estimate.trainings.Training`.
@@ -136,8 +134,6 @@ class Result:
     merged: tuple[Path, ...] = ()
     #: The script, or a diff, where that was asked for; what is in conflict where edits could not be merged.
     text: str = ""
-    #: The notebook names packages, which a requirements file can hold.
-    packages: bool = False
     #: What the job needs, and what its memory depends on, as in `Conversion`.
     needs: tuple[str, ...] = ()
     trainings: tuple[Mapping[str, Any], ...] = ()

@@ -167,7 +167,7 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     written = tuple(reversed(differing))
-    about = conversion.packages, conversion.needs, conversion.trainings
+    about = conversion.needs, conversion.trainings
     return Result(job.notebook, job.script, status, diagnostics, written, merged, "", *about)
 
 
@@ -192,7 +192,7 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
     status = Status.STALE if stale else Status.UNCHANGED
     text = "".join(output.diff for output in reversed(outputs))
     diagnostics = (*findings, *conversion.diagnostics)
-    about = tuple(stale), (), text, False, (), conversion.trainings
+    about = tuple(stale), (), text, (), conversion.trainings
     return Result(job.notebook, job.script, status, diagnostics, *about)
 
 

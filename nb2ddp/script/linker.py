@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
+
+import libcst as cst
 
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree
@@ -187,25 +188,27 @@ def _bound(node: ast.FunctionDef | ast.Assign | ast.AnnAssign) -> str:
 
 def _without_annotations(text: str) -> str:
     """Return the text of a function or constant without annotations."""
-    starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
-    changes: list[tuple[int, int, str]] = []
-    for node in ast.walk(ast.parse(text)):
-        is_named = isinstance(node, (ast.arg, ast.AnnAssign))
-        annotation = getattr(node, "annotation" if is_named else "returns", None)
-        if annotation is None:
-            continue
-        end = starts[(annotation.end_lineno or 0) - 1] + (annotation.end_col_offset or 0)
-        if isinstance(node, ast.AnnAssign):
-            changes.append((starts[(node.target.end_lineno or 0) - 1] + (node.target.end_col_offset or 0), end, ""))
-        elif isinstance(node, ast.arg):
-            start = starts[node.lineno - 1] + node.col_offset + len(node.arg)
-            has_default = text.startswith(" = ", end)
-            changes.append((start, end + 3, "=") if has_default else (start, end, ""))
-        else:
-            changes.append((starts[annotation.lineno - 1] + annotation.col_offset - len(" -> "), end, ""))
-    for start, end, new in sorted(changes, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+    return cst.parse_module(text).visit(_Plain()).code
+
+
+class _Plain(cst.CSTTransformer):  # LibCST calls its methods by these names
+    """Takes annotations out of code."""
+
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:  # noqa: N802
+        blank = cst.SimpleWhitespace("")
+        equal = cst.AssignEqual(blank, blank) if updated_node.default else cst.MaybeSentinel.DEFAULT
+        return updated_node.with_changes(annotation=None, equal=equal)
+
+    def leave_FunctionDef(  # noqa: N802
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
+        return updated_node.with_changes(returns=None)
+
+    def leave_AnnAssign(  # noqa: N802
+        self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign
+    ) -> cst.AnnAssign | cst.Assign:
+        value = updated_node.value
+        return cst.Assign([cst.AssignTarget(updated_node.target)], value) if value else updated_node
 
 
 def _is_standard(statement: str) -> bool:

@@ -85,7 +85,7 @@ def digest(path: Path) -> str:
         options = Options(launch=Launch(launcher=launcher))
         try:
             done = convert_source(path.read_text(encoding="utf-8-sig"), path.stem, "train.py", options, path.name)
-            made.append(repr((list(done.files.items()), done.diagnostics, done.packages)))
+            made.append(repr((list(done.files.items()), done.diagnostics)))
         except NotebookError as error:
             made.append(repr(error.diagnostic))
     return sha256("".join(made).encode()).hexdigest()

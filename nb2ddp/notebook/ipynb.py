@@ -116,8 +116,11 @@ def parse_notebook(text: str, name: str) -> Notebook:
         raise NotebookError(f"not a notebook: not valid JSON ({error})") from None
     if not isinstance(raw, dict) or "nbformat" not in raw:
         raise NotebookError("not a notebook: it has no 'nbformat' key")
+    cells = _objects(raw.get("cells"))
+    was_run = any(_objects(cell.get("outputs")) for cell in cells)
     try:
-        saved = _Saved(raw.get("cells"))
+        saved = [_saved(cell, was_run) for cell in cells]
+        shown = [(number, text) for number, cell in enumerate(cells, start=1) for text in _printed(cell)]
         bare = _bare_notebook(raw)
         is_current = bare["nbformat"] == 4
         node = nbformat.v4.to_notebook(bare) if is_current else nbformat.reads(json.dumps(bare), as_version=4)
@@ -125,31 +128,16 @@ def parse_notebook(text: str, name: str) -> Notebook:
     except Exception as error:  # whatever its upgrades from older versions raise, which assume much
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
-    return from_node(node, name, saved)
-
-
-def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
-    """Convert a notebook that nbformat has read (version 4).
-
-    Args:
-        node: the notebook.
-        name: its name.
-        saved: its saved outputs, if the node no longer has them.
-
-    Raises:
-        NotebookError: it is not a Python notebook.
-    """
     language = _language(node)
     if language not in ("", "python", "ipython"):
         raise NotebookError(f"the notebook's language is {language!r}; only Python can be converted")
-    saved = saved or _Saved(node.cells)
-    cells = []
+    found = []
     for number, cell in enumerate(node.cells, start=1):
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
-        kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
-        source = dedented(source) if kind == "code" else source
-        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), saved.printed(number, _UPLOADED)))
-    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
+        source = dedented(source) if cell.cell_type == "code" else source
+        found.append(Cell(number, cast(CellKind, cell.cell_type), source, **(saved[number - 1] if saved else {})))
+    of_gpus = tuple((number, text) for number, text in shown if _MEMORY.search(text))
+    return Notebook(name, tuple(found), gpu=_gpu(node.metadata), shown=of_gpus)
 
 
 def _gpu(metadata: Any) -> str:
@@ -162,47 +150,31 @@ def _gpu(metadata: Any) -> str:
     return next((name for name in named if name != "none"), "T4" if is_free else "")
 
 
-class _Saved:
-    """The saved outputs of a notebook's cells; one that is not valid may have none.
+def _saved(cell: dict[str, Any], was_run: bool) -> dict[str, Any]:
+    """Return what the saved outputs of a cell tell, as fields of `Cell`.
 
     Args:
-        cells: the cells, as the file holds them.
+        cell: the cell, as the file holds it.
+        was_run: some cell of the notebook has outputs.
     """
+    outputs = _objects(cell.get("outputs"))
+    kinds = {output.get("output_type") for output in outputs}
+    results = _objects([output.get("data") for output in outputs if output.get("output_type") == "execute_result"])
+    errors = [output for output in outputs if output.get("ename")]
+    # an error is of another version of the cell where the line that failed is no longer in it
+    is_own = errors and _failing(errors[0]) in ("", *map(str.strip, _text(cell, "source").splitlines()))
+    is_known = was_run and (kinds or isinstance(cell.get("execution_count"), int)) and "error" not in kinds
+    return {
+        "shows": "execute_result" in kinds if is_known else None,
+        "shows_image": any(_IMAGE.match(str(data.get("text/plain"))) for data in results),
+        "failed": " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split()) if is_own else "",
+        "uploaded": tuple(name for text in _printed(cell) for name in _UPLOADED.findall(text)),
+    }
 
-    def __init__(self, cells: Any) -> None:
-        self._counts = [cell.get("execution_count") for cell in _objects(cells)]
-        self._outputs = [_objects(cell.get("outputs")) for cell in _objects(cells)]
-        self._sources = [_text(cell, "source") for cell in _objects(cells)]
 
-    def _of(self, number: int) -> list[dict[str, Any]]:
-        return self._outputs[number - 1] if self._outputs else []
-
-    def shows(self, number: int) -> bool | None:
-        """Return whether a cell showed the value of its last expression; None if unknown."""
-        kinds = {output.get("output_type") for output in self._of(number)}
-        was_run = any(self._outputs) and (kinds or isinstance(self._counts[number - 1], int))
-        return "execute_result" in kinds if was_run and "error" not in kinds else None
-
-    def shows_image(self, number: int) -> bool:
-        """Whether a cell showed an image of PIL's as the value of its last expression."""
-        shown = [output.get("data") for output in self._of(number) if output.get("output_type") == "execute_result"]
-        return any(_IMAGE.match(str(data.get("text/plain"))) for data in _objects(shown))
-
-    def failed(self, number: int) -> str:
-        """Return the error that ended a cell, in a line; none where the line that failed is no longer in the cell."""
-        errors = [output for output in self._of(number) if output.get("ename")]
-        if not errors or _failing(errors[0]) not in ("", *map(str.strip, self._sources[number - 1].splitlines())):
-            return ""
-        return " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split())
-
-    def printed(self, number: int, pattern: re.Pattern[str]) -> tuple[str, ...]:
-        """Return what the outputs of a cell have in the place of a pattern's group."""
-        return tuple(name for output in self._of(number) for name in pattern.findall(_text(output)))
-
-    def of_gpus(self) -> tuple[tuple[int, str], ...]:
-        """Return the outputs about a GPU's memory, with their cells."""
-        outputs = [(number, output) for number, some in enumerate(self._outputs, 1) for output in some]
-        return tuple((number, _text(output)) for number, output in outputs if _MEMORY.search(_text(output)))
+def _printed(cell: dict[str, Any]) -> list[str]:
+    """Return what the outputs of a cell printed."""
+    return [_text(output) for output in _objects(cell.get("outputs"))]
 
 
 def _text(holder: dict[str, Any], key: str = "text") -> str:

@@ -67,20 +67,11 @@ def parse_marimo(text: str, name: str) -> Notebook:
 
 
 def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, bool]]:
-    """Yield each cell in the order of the file, and whether it is disabled."""
+    """Yield each cell in the order of the file, and whether it is disabled. marimo runs nothing outside of cells."""
     strings = _strings(module)
-    number = 0
-    has_app = False
-    for statement in module.body:
-        if _makes_app(statement):
-            has_app = True
-        elif (maker := _maker(statement)) and has_app:
-            number += 1
-            yield _cell(statement, maker, number, lines, strings), _is_disabled(maker)
-        elif not _is_scaffold(statement):
-            where = "; marimo needs `app = marimo.App()` at the top level" if not has_app else ""
-            message = f"this stands outside of every cell, where marimo does not run it{where}"
-            raise refusal(message, statement.lineno, lines[statement.lineno - 1])
+    found = ((statement, maker) for statement in module.body if (maker := _maker(statement)))
+    for number, (statement, maker) in enumerate(found, start=1):
+        yield _cell(statement, maker, number, lines, strings), _is_disabled(maker)
 
 
 def _maker(statement: ast.stmt) -> ast.expr | None:
@@ -99,22 +90,6 @@ def _of_app(node: ast.expr) -> str:
     """`cell` for `app.cell` and for `app.cell(...)`."""
     owner, _, name = ast.unparse(node.func if isinstance(node, ast.Call) else node).rpartition(".")
     return name if owner == "app" else ""
-
-
-def _makes_app(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
-    return isinstance(value, ast.Call) and ast.unparse(value.func) == "marimo.App"
-
-
-def _is_scaffold(statement: ast.stmt) -> bool:
-    """True for what marimo itself writes around the cells."""
-    if isinstance(statement, ast.If):
-        return ast.unparse(statement.test) == "__name__ == '__main__'"
-    if isinstance(statement, ast.Assign):
-        return ast.unparse(statement.targets[0]) == "__generated_with"
-    if isinstance(statement, ast.Import):
-        return [alias.name for alias in statement.names] == ["marimo"]
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _cell(

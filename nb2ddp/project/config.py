@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,38 +24,21 @@ class ConfigError(ValueError):
 Values = Mapping[str, Any]
 
 
-_Kind = tuple[Callable[[object], bool], str]
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-_NUMBER: Final[_Kind] = (lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
-_STRING: Final[_Kind] = (lambda v: isinstance(v, str), "a string")
-_STRINGS: Final[_Kind] = (_is_texts, "a list of strings")
-_TABLES: Final[_Kind] = (
-    lambda v: isinstance(v, list) and all(isinstance(each, dict) for each in v),
-    "an array of tables",
-)
-_TRUTH: Final[_Kind] = (lambda v: isinstance(v, bool), "true or false")
-_KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS}
-
-
-def _kind(setting: Setting) -> _Kind:
-    fits, name = _KINDS.get(setting.kind, _STRING)
-    if not setting.words:
-        return fits, name
-    return lambda v: v in setting.words or fits(v), f"{name} or {' or '.join(map(repr, setting.words))}"
-
-
-#: The keys of the file.
-KEYS: Final[dict[str, _Kind]] = {
-    **{each.key: _kind(each) for each in SETTINGS},
-    "overrides": _TABLES,
+#: What the values of a kind of setting are in the file, and what those in a list are.
+_KINDS: Final[Mapping[Any, tuple[type, type | None, str]]] = {
+    int: (int, None, "a whole number"),
+    bool: (bool, None, "true or false"),
+    frozenset: (list, str, "a list of strings"),
+    tuple: (list, str, "a list of strings"),
+    list: (list, dict, "an array of tables"),
 }
+#: The keys of the file.
+KEYS: Final = {**{each.key: each for each in SETTINGS}, "overrides": Setting((), "", kind=list)}
 _FOR_ALL: Final = frozenset({"output-dir", "exclude", "overrides"})
-_OVERRIDE_KEYS: Final = {**{key: kind for key, kind in KEYS.items() if key not in _FOR_ALL}, "files": _STRINGS}
+_OVERRIDE_KEYS: Final = {
+    **{key: each for key, each in KEYS.items() if key not in _FOR_ALL},
+    "files": Setting((), "", kind=tuple),
+}
 
 
 @dataclass(frozen=True)
@@ -127,12 +110,15 @@ def _load(path: Path) -> Config | None:
     return Config(path, values)
 
 
-def _check(where: str, values: Values, keys: Mapping[str, _Kind]) -> None:
+def _check(where: str, values: Values, keys: Mapping[str, Setting]) -> None:
     for key, value in values.items():
         if key not in keys:
             raise ConfigError(f"{where}: unknown key {key!r}{_nearest(key, keys)}")
-        is_right, form = keys[key]
-        if not is_right(value):
+        kind, inner, name = _KINDS.get(keys[key].kind, (str, None, "a string"))
+        listed = value if isinstance(value, list) else ()
+        fits = type(value) is kind and all(type(each) is inner for each in listed)
+        if not fits and value not in keys[key].words:
+            form = " or ".join([name, *map(repr, keys[key].words)])
             raise ConfigError(f"{where}: {key} must be {form}, not {value!r}")
 
 

@@ -6,11 +6,9 @@ import difflib
 import errno
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from nb2ddp.options import Options
@@ -29,26 +27,21 @@ def replace(files: Mapping[Path, bytes]) -> None:
     Raises:
         OSError: one cannot be written; none has changed.
     """
-    aside: list[tuple[str, Path]] = []
+    aside: dict[Path, Path] = {}
     try:
         for path, content in files.items():
             check_target(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".nb2ddp-", delete=False) as file:
-                aside.append((file.name, path))
+            aside[path] = path.with_name(f".nb2ddp-{os.getpid()}-{path.name}")
+            with aside[path].open("xb") as file:
                 file.write(content)
-            Path(file.name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
-        for name, path in aside:
-            Path(name).replace(path)
+            if path.exists():
+                aside[path].chmod(path.stat().st_mode & 0o777)
+        for path, written in aside.items():
+            written.replace(path)
     finally:
-        for name, _ in aside:
-            Path(name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        for written in aside.values():
+            written.unlink(missing_ok=True)
 
 
 def check_target(path: Path) -> None:
@@ -69,26 +62,12 @@ def check_target(path: Path) -> None:
 
 
 def identities(path: Path) -> frozenset[object]:
-    """Return keys of a file; two names belong to one file if they share a key, despite links, `..` or case.
-
-    Two names are of one file where they share one of these.
-    """
-    full = os.path.realpath(path)
-    keys: set[object] = {full.casefold() if _ignores_case(Path(full).parent) else full}
+    """Return keys of a file: two names are of one file if they share a key, despite links and `..`."""
+    keys: set[object] = {os.path.realpath(path)}
     with suppress(OSError):
         status = path.stat()
         keys.add((status.st_dev, status.st_ino))
     return frozenset(keys)
-
-
-@cache
-def _ignores_case(folder: Path) -> bool:
-    """True if the file system ignores case in names."""
-    for each in (folder, *folder.parents):
-        other = each.with_name(each.name.swapcase()) if each.name else each
-        if other != each and each.exists():
-            return other.exists() and other.samefile(each)
-    return False
 
 
 def text_of(path: Path) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.notebook.ipynb import Cell, Metadata
-from nb2ddp.notebook.marimo import is_marimo, parse_marimo
+from nb2ddp.notebook.marimo import parse_marimo
 from nb2ddp.results import NotebookError
 
 HEAD = "import marimo\n\napp = marimo.App()\n\n\n"
@@ -152,13 +152,6 @@ class TestRefusal:
         error = failure(HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n")
         assert (error.diagnostic.file_line, error.diagnostic.line_text) == (8, "    x = = 1")
         assert str(error) == "not a marimo notebook: not Python (invalid syntax)"
-
-    def test_of_an_app_inside_an_if(self) -> None:
-        text = "import marimo\n\nif True:\n    app = marimo.App()\n\n    @app.cell\n    def _():\n        return\n"
-        assert is_marimo(text)
-        error = failure(text)
-        assert error.diagnostic.file_line == 3
-        assert str(error).endswith("marimo needs `app = marimo.App()` at the top level")
 
     def test_of_a_name_that_two_cells_define(self) -> None:
         cell = "@app.cell\ndef _():\n    x = 1\n    return\n\n"

@@ -184,11 +184,9 @@ def lines(estimate: Answer) -> list[str]:
     text += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(estimate)]
     if any(fit.needs_option for fit in estimate.fits):
         text.append("with batch size 1: convert with --batch 1")
-    if any(fit.split_over for fit in estimate.fits):
-        text.append("split over N: no whole copy fits, which DDP needs on every GPU. With split-model = true in")
-        text.append("pyproject.toml one process spreads the model over N GPUs, which work in turn (not measured)")
-    elif not any(fit.fits for fit in estimate.fits):
-        text.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
+    if not any(fit.fits for fit in estimate.fits):
+        text.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu, or set")
+        text.append("split-model = true in pyproject.toml: one process spreads the model over GPUs, which work in turn")
     text += ["", f"{gain(estimate)}."]
     if not estimate.is_measured:
         text.append("Models of this family were not measured: the real peak may differ by half of this figure.")
@@ -198,8 +196,7 @@ def lines(estimate: Answer) -> list[str]:
 def cells(estimate: Answer) -> Iterator[tuple[str, str, str, str, str]]:
     """Return a row per GPU: name, whether it fits, per-device batch, checkpointing, peak memory."""
     for fit in estimate.fits:
-        no = f"split over {fit.split_over}" if fit.split_over else "no"
-        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else no
+        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
         rows = f"{fit.rows} x {fit.pieces}" + (f" x {estimate.processes} GPUs" if estimate.processes > 1 else "")
         yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
 
@@ -229,7 +226,6 @@ def as_json(answers: Sequence[Answer]) -> str:
                     "checkpointing": fit.checkpointing,
                     "peak": int(fit.peak),
                     "per_device_batch_size_1": fit.needs_option,
-                    "split_over": fit.split_over,
                 }
                 for fit in estimate.fits
             ],

@@ -25,10 +25,6 @@ _OTHERS = ("qwen2_vl", "bert")
 #: The longest step that was measured to train slower on two GPUs: 8 rows of 450 tokens. Two were 0.6 to 0.9 times as
 #: fast as one (docs/performance.md).
 _SLOW = 3600
-#: Trainings that one line tells of.
-_TOLD = 3
-#: GPUs of a machine, at most, and the share of each that a model fills that is spread over them: layers stay whole.
-_MACHINE, _SPREAD = 8, 0.85
 #: The share of a GPU that a vLLM engine needs at least for keys and values, beside the weights that Unsloth shares.
 _KEYS = 0.1
 
@@ -42,8 +38,6 @@ class Fit:
         pieces: accumulation steps of each process.
         peak: bytes that torch allocates on each GPU.
         needs_option: it fits only with `--batch 1`.
-        split_over: GPUs of this kind over which one process can spread the model; 0 where a whole copy fits, or where
-            more GPUs than a machine has would be needed.
     """
 
     gpu: Gpu
@@ -53,7 +47,6 @@ class Fit:
     checkpointing: bool
     peak: float
     needs_option: bool = False
-    split_over: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,10 +101,7 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
     if needed.peak(rows) > room and training.split and needed.peak(1) <= room:
         return Fit(gpu, True, 1, rows * pieces, training.checkpoints, needed.peak(1), needs_option=True)
     peak = max(needed.peak(rows), training.engine * gpu.memory)
-    if needed.peak(rows) <= room:
-        return Fit(gpu, True, rows, pieces, training.checkpoints, peak)
-    gpus = 0 if training.engine else math.ceil(peak / (_SPREAD * gpu.memory - CONTEXT))
-    return Fit(gpu, False, rows, pieces, training.checkpoints, peak, split_over=gpus if gpus <= _MACHINE else 0)
+    return Fit(gpu, needed.peak(rows) <= room, rows, pieces, training.checkpoints, peak)
 
 
 def in_short(answers: Sequence[Answer]) -> str:
@@ -126,16 +116,13 @@ def in_short(answers: Sequence[Answer]) -> str:
     fitting = [(name, any(fit.needs_option for fit in fits)) for name, fits in found if all(fit.fits for fit in fits)]
     smallest = fitting[0][0] if fitting else ""
     as_it_is = next((name for name, needs_option in fitting if not needs_option), "")
-    gains = list(dict.fromkeys(map(gain, answers)))
-    if len(gains) > 1:
-        gains = [f"training {number}: {text}" for number, text in enumerate(map(gain, answers), 1)]
-    if len(gains) > _TOLD:
-        gains = [gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
+    least = gain(min(answers, key=lambda estimate: estimate.busy))
+    least += f", the least of {len(answers)} trainings" if len({*map(gain, answers)}) > 1 else ""
     if smallest != as_it_is:
         fits = f"fits {smallest} with --batch 1{f', {as_it_is} without' if as_it_is else ''}"
     else:
         fits = f"fits {smallest}" if smallest else f"does not fit {max(SIZES)} GB"
-    return "; ".join([fits, *gains])
+    return f"{fits}; {least}"
 
 
 def gain(estimate: Answer) -> str:

@@ -43,18 +43,18 @@ def execute(request: Request) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    planned, mode = _plan(request)
-    jobs = [each.job for each in planned]
+    plans, mode = planned(request)
+    jobs = [each.job for each in plans]
     printer = _Printer(request, mode)
     results: list[Result] = []
     for result in run(jobs, mode):
         results.append(result)
         printer.show(result)
     printer.end(results)
-    if mode is Mode.WRITE and not request.quiet:
+    if mode is Mode.WRITE and not request.quiet and not request.starts:
         for line in next_steps(jobs, results):
             click.echo(report.printable(line), err=True)
-    codes = [report.exit_code(r, p.fails_on_warnings) for r, p in zip(results, planned, strict=True)]
+    codes = [report.exit_code(r, p.fails_on_warnings) for r, p in zip(results, plans, strict=True)]
     return max([0, *codes])
 
 
@@ -66,14 +66,18 @@ def _mode(request: Request) -> Mode:
     return Mode.CHECK if request.check else Mode.WRITE
 
 
-def _plan(request: Request) -> tuple[list[Planned], Mode]:
-    """Decide what the positional arguments mean."""
+def planned(request: Request) -> tuple[list[Planned], Mode]:
+    """Decide what the positional arguments mean.
+
+    Raises:
+        ConfigError, InputError, LaunchError, OptionsError: wrong usage.
+    """
     paths, mode, output = request.paths, _mode(request), request.output
     side = request.keep if request.keep in ("mine", "new") else ""
     choices = Choices(request.given, output, force=request.keep == "nothing", keep=side)
     if _STREAM in paths:
-        planned = _plan_stream(request, choices, mode)
-        return [planned], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
+        stream = _plan_stream(request, choices, mode)
+        return [stream], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
     if not paths:
         paths = (_project(),)
     names_output = output is None and len(paths) == 2

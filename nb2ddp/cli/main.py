@@ -18,6 +18,7 @@ from nb2ddp.settings import Setting, settings_of
 REQUESTED = settings_of(Request)
 #: The other commands, in modules of `nb2ddp.cli` that are called as they are, with what `--help` says of them.
 COMMANDS = {
+    "run": "convert it, install its packages, and train on all GPUs of this machine",
     "rehearse": "train it on the CPU, as one process and as two, and compare",
     "estimate": "which GPUs hold its training, and how many it keeps busy",
     "explain": "why a finding matters; without a code, list all",
@@ -36,7 +37,7 @@ Further settings are in pyproject.toml: docs/use.md.
 
 
 class _Command(click.Command):
-    """A command that hands `rehearse ...`, `estimate ...` and `explain ...` on."""
+    """A command that hands `run ...`, `rehearse ...`, `estimate ...` and `explain ...` on."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -182,7 +182,7 @@ def read(path: Path) -> bytes:
 
 
 #: What may have been meant besides a file (`nb2ddp.cli.main`).
-_COMMANDS = ("rehearse", "estimate", "explain")
+_COMMANDS = ("run", "rehearse", "estimate", "explain")
 
 
 def near(path: Path) -> str:

@@ -137,17 +137,41 @@ def made(
     lines, left = _installable(wanted, libraries)
     tell("asking the package index for versions")
     lock, unfit = _fitting(_lock(lines, root))
-    place = root / hashlib.sha256(f"{_python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
+    place = root / hashlib.sha256(f"{python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
     if not place.is_dir():
         tell("")
         _make(lock, place)
     os.utime(place)
     _prune(root, KEPT)
-    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    program = interpreter(place)
     notes = [f"left out, as it needs a GPU: {', '.join(left)}"] if left else []
     notes += [f"left out, as no index has it for this build of torch: {', '.join(unfit)}"] if unfit else []
-    said = subprocess.run([python, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
-    return Environment(str(python), name, json.loads(said), tuple(notes))
+    said = subprocess.run([program, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
+    return Environment(str(program), name, json.loads(said), tuple(notes))
+
+
+def for_training(wanted: Wanted, *, has_gpu: bool) -> tuple[Path, list[str]]:
+    """Where an environment for a script lies, one for each list of packages, and options of `uv pip install` for it.
+
+    Args:
+        wanted: what its requirements file asks for.
+        has_gpu: it trains on a GPU; else what needs one is left out.
+    """
+    root = home()
+    root.mkdir(parents=True, exist_ok=True)
+    about = [str(sys.version_info[:2]), platform.machine(), str(has_gpu), *wanted.lines]
+    place = root / f"run-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}"
+    asks = "torch" in map(_package, wanted.lines)
+    if has_gpu:
+        return place, [] if asks else [*uv.torch("auto")]
+    left_out = root / "left-out-on-a-cpu.txt"
+    left_out.write_text("".join(f"{name}\n" for name in sorted((*NEEDS_GPU, *_OF_TORCH))), encoding="utf-8")
+    return place, [*uv.torch(), "--excludes", str(left_out), *([] if asks else [f"torch=={tables()['cpu']['torch']}"])]
+
+
+def interpreter(place: Path) -> Path:
+    """The interpreter of an environment."""
+    return place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def home() -> Path:
@@ -155,7 +179,7 @@ def home() -> Path:
     return default_folder() / "environments"
 
 
-def _python() -> str:
+def python() -> str:
     """The interpreter that runs this, or a version that the libraries are made for."""
     oldest, newest = _PYTHONS
     return sys.executable if oldest <= sys.version_info[:2] <= newest else "3.12"
@@ -186,7 +210,7 @@ def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], l
 
 def _lock(lines: Sequence[str], root: Path) -> str:
     """What the lines resolve to: asked for once a day, or as it was where no index answers."""
-    key = hashlib.sha256(json.dumps([lines, _python(), tables()["cpu"]]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([lines, python(), tables()["cpu"]]).encode()).hexdigest()[:16]
     kept = root / f"{key}.lock"
     if kept.exists() and time.time() - kept.stat().st_mtime < _DAY:
         return kept.read_text(encoding="utf-8")
@@ -209,7 +233,7 @@ def _resolved(lines: Sequence[str], scratch: Path) -> str:
 
 
 def _asked(lines: Sequence[str], scratch: Path) -> str:
-    return uv.resolved(lines, scratch, python=_python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
+    return uv.resolved(lines, scratch, python=python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
 
 
 def _fitting(lock: str) -> tuple[str, list[str]]:
@@ -226,7 +250,7 @@ def _make(lock: str, place: Path) -> None:
     try:
         file = scratch / "lock.txt"
         file.write_text(lock, encoding="utf-8")
-        uv.install(file, scratch / "made", python=_python(), is_shown=sys.stderr.isatty())
+        uv.install(file, scratch / "made", python=python(), is_shown=sys.stderr.isatty())
         if not place.is_dir():  # else another process was faster
             (scratch / "made").rename(place)
     finally:

@@ -24,7 +24,7 @@ _AS_PIP = {
     "trusted-host": ("UV_INSECURE_HOST", " "),
     "cert": ("SSL_CERT_FILE", " "),
 }
-#: Where builds of torch are that need no GPU.
+#: Where builds of torch are that need no GPU, beside those for each GPU.
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -85,11 +85,15 @@ def _pip() -> dict[str, str]:
 
 
 @cache
-def torch() -> tuple[str, ...]:
-    """Options that take torch from where builds without CUDA are; none where that place does not answer."""
+def torch(backend: str = "cpu") -> tuple[str, ...]:
+    """Options that take torch from where its builds for a backend are; none where that place does not answer.
+
+    Args:
+        backend: "cpu", or "auto" for that of this machine's GPU.
+    """
     if "UV_TORCH_BACKEND" in os.environ or not upstream.answers(_TORCH_INDEX):
         return ()
-    return ("--torch-backend", "cpu")
+    return ("--torch-backend", backend)
 
 
 def resolved(

@@ -25,12 +25,6 @@ _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 #: How Colab says under which name it saved an uploaded file.
 _UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
-#: In a traceback: colors; what parts errors that led to one another; the first line with an arrow, and what is
-#: above it; how a frame of a cell begins.
-_COLOR = re.compile(r"\x1b\[[\d;]*m")
-_LED_TO = re.compile(r"(?m)^(?:During handling of|The above exception was) .*$")
-_MARKED = re.compile(r"(?ms)\A(.*?)^-+> *\d+ ([^\n]*)")
-_OF_CELL = re.compile(r"(?m)^(?:File )?(?:(?:Cell|Input) In ?\[|\S*(?:ipython-input-|ipykernel_\d))")
 
 
 @dataclass(frozen=True)
@@ -161,13 +155,11 @@ def _saved(cell: dict[str, Any], was_run: bool) -> dict[str, Any]:
     kinds = {output.get("output_type") for output in outputs}
     results = _objects([output.get("data") for output in outputs if output.get("output_type") == "execute_result"])
     errors = [output for output in outputs if output.get("ename")]
-    # an error is of another version of the cell where the line that failed is no longer in it
-    is_own = errors and _failing(errors[0]) in ("", *map(str.strip, _text(cell, "source").splitlines()))
     is_known = was_run and (kinds or isinstance(cell.get("execution_count"), int)) and "error" not in kinds
     return {
         "shows": "execute_result" in kinds if is_known else None,
         "shows_image": any(_IMAGE.match(str(data.get("text/plain"))) for data in results),
-        "failed": " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split()) if is_own else "",
+        "failed": " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split()) if errors else "",
         "uploaded": tuple(name for text in _printed(cell) for name in _UPLOADED.findall(text)),
     }
 
@@ -177,19 +169,10 @@ def _printed(cell: dict[str, Any]) -> list[str]:
     return [_text(output) for output in _objects(cell.get("outputs"))]
 
 
-def _text(holder: dict[str, Any], key: str = "text") -> str:
-    """Return what an output printed, or the source of a cell."""
-    text = holder.get(key)
+def _text(output: dict[str, Any]) -> str:
+    """Return what an output printed."""
+    text = output.get("text")
     return "".join(map(str, text)) if isinstance(text, list) else str(text)
-
-
-def _failing(error: dict[str, Any]) -> str:
-    """Return the line of its cell at which an error arose; empty if unknown, or if IPython made it of a magic."""
-    frames = error.get("traceback")
-    traceback = _COLOR.sub("", "\n".join(map(str, frames))) if isinstance(frames, list) else ""
-    marked = _MARKED.match(_LED_TO.split(traceback)[-1])
-    is_own = marked is not None and _OF_CELL.search(marked[1]) and "get_ipython()" not in marked[2]
-    return marked[2].strip() if marked and is_own else ""
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

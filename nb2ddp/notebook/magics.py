@@ -7,7 +7,6 @@ and the like run stands for them itself.
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -31,11 +30,6 @@ _FINDERS = (HelpEnd, MagicAssign, SystemAssign, EscapedCommand)
 #: Lines in which IPython's finders may see a form: it begins the line, stands behind a `=`, or ends in a question mark.
 _MAY_HOLD_SYNTAX = re.compile(r"^\s*[!%?,;/]|=[\s\\]*[!%]|\?[\s\\]*(?:#.*)?$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
-#: A form as nbconvert writes it out, on a line of its own.
-_WRITTEN_OUT = re.compile(
-    r"(?P<before>\s*(?:\w+\s*=\s*)?)(?P<call>get_ipython\(\)\."
-    r"(?P<method>system|system_raw|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
-)
 #: A string of a shell command, or an escaped character outside one.
 _QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
@@ -129,9 +123,6 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
         forms.append(form)
         return f"{PLACEHOLDER}({first + len(forms) - 1}" + "\n" * (height - 1) + ")"
 
-    for number, line in enumerate(lines):
-        if (written_out := _WRITTEN_OUT.fullmatch(line)) and (form := _read_back(written_out)):
-            lines[number] = written_out["before"] + call(form, 1)
     done = 0  # lines that a cell magic has taken
     while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
         name, arguments = magic["name"], magic["arguments"].strip()
@@ -214,25 +205,6 @@ def _line_magic(name: str, arguments: str, source: str) -> Syntax:
     if name in _COMMANDS:
         return Syntax(Kind.SHELL, "", f"{name} {text}".strip(), source)
     return Syntax(Kind.LINE_MAGIC, name, text, source)
-
-
-def _read_back(match: re.Match[str]) -> Syntax | None:
-    """Return the form of a call such as `get_ipython().run_line_magic("cd", "data")`."""
-    try:
-        arguments = ast.literal_eval(f"({match['arguments']},)")
-    except (ValueError, SyntaxError):
-        return None
-    source, method = match["call"], match["method"]
-    if not all(isinstance(argument, str) for argument in arguments):
-        return None
-    if method in ("system", "system_raw", "getoutput") and len(arguments) == 1:
-        return Syntax(Kind.SHELL, "", arguments[0], source)
-    if method in ("magic", "run_line_magic") and arguments:
-        name, _, rest = " ".join(arguments).partition(" ")
-        return _line_magic(name, rest, source)
-    if method == "run_cell_magic" and len(arguments) == 3 and arguments[0] not in PYTHON_CELL_MAGICS:
-        return Syntax(Kind.CELL_MAGIC, arguments[0], arguments[1], source, arguments[2].removesuffix("\n"))
-    return None
 
 
 def _first_code_line(lines: list[str], start: int) -> int | None:

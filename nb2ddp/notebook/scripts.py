@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from nb2ddp.results import NotebookError
 
 _PERCENT = re.compile(r"^# ?%%(?!\w)", re.MULTILINE)
 _JUPYTEXT = re.compile(r"\A# ---\n(?:#.*\n)*?#\s+jupytext:")
-_WRITTEN_CELL = re.compile(r"get_ipython\(\)\.run_cell_magic\(.*\)")
 _HEADER = re.compile(r"#!.*|#.*coding[:=].*")
 #: The first cell of the scripts that this program writes.
 _OWN = re.compile(r"^# %% Distributed setup$", re.MULTILINE)
@@ -77,8 +75,7 @@ def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
     at = 0
     for cell in cells:
         lines, at = _found(cell.source.split("\n"), file, at)
-        written = _written_cell(lines) if cell.cell_type == "code" else None
-        yield cell.cell_type, written or (_without_header(lines) if lines and lines[0][0] < 3 else lines)
+        yield cell.cell_type, _without_header(lines) if lines and lines[0][0] < 3 else lines
 
 
 def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
@@ -93,16 +90,3 @@ def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
             at += 1
         lines.append((max(at, 1), line))
     return lines, at
-
-
-def _written_cell(code: _Lines) -> _Lines | None:
-    """The cell that `get_ipython().run_cell_magic("capture", "", "...")` was written from; None for any other."""
-    text = "\n".join(line for _, line in code).strip()
-    if not _WRITTEN_CELL.fullmatch(text):
-        return None
-    try:
-        call = ast.parse(text, mode="eval").body
-        magic, options, body = (ast.literal_eval(argument) for argument in getattr(call, "args", ()))
-    except (SyntaxError, ValueError):
-        return None
-    return [(code[0][0], line) for line in [f"%%{magic} {options}".rstrip(), *str(body).rstrip("\n").split("\n")]]

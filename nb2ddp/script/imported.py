@@ -17,7 +17,7 @@ from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.texts import spelled
 from nb2ddp.script.modules import is_published, on_index
-from nb2ddp.script.packages import Package, Requirements
+from nb2ddp.script.packages import Requirements
 from nb2ddp.syntax.tree import dotted
 
 #: Modules of the machines that host notebooks: scripts do without them.
@@ -62,16 +62,12 @@ def _is_brought(module: str, packages: Requirements) -> bool:
     """
     if module in _HOSTED or is_published(module, ()):
         return True
-    names = {package.name: set(re.split(r"\W+", package.name.lower())) for package in packages.packages}
+    names = {package.name for package in packages.packages}
+    words = {word for name in names for word in re.split(r"\W+", name)}
     first = module.lower().partition("_")[0]
-    is_named = any(first in words or module.lower() in words for words in names.values())
-    unknown = any(_is_source(package) and not is_published(package.name, ()) for package in packages.packages)
-    return is_named or unknown or on_index(module).lower() in names
-
-
-def _is_source(package: Package) -> bool:
-    own = package.requirement
-    return own is None or bool(own.url)
+    if first in words or module.lower() in words or on_index(module).lower() in names:
+        return True
+    return any(package.is_source and not is_published(package.name, ()) for package in packages.packages)
 
 
 def _is_made(program: Program, line: cst.CSTNode, module: str) -> bool:

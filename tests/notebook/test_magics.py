@@ -49,11 +49,6 @@ MASKED = [
     ("?x", f"{P}(0)"),
     ("a.b??", f"{P}(0)"),
     # written out, as nbconvert does
-    ("get_ipython().system('ls')", f"{P}(0)"),
-    ("get_ipython().system_raw('ollama serve &')", f"{P}(0)"),
-    ("x = get_ipython().getoutput('ls')", f"x = {P}(0)"),
-    ("get_ipython().run_line_magic('cd', 'data')", f"{P}(0)"),
-    ("get_ipython().run_cell_magic('bash', '', 'ls\\n')", f"{P}(0)"),
     # automagic
     ("ls -la", f"{P}(0)"),
     ("\ncd data\n", f"\n{P}(0)\n"),
@@ -126,10 +121,6 @@ FORMS = [
     ("?a", Syntax(Kind.HELP, "", "a", "?a")),
     ("/f x", Syntax(Kind.AUTOCALL, "/", "f x", "/f x")),
     ("cd data", Syntax(Kind.LINE_MAGIC, "cd", "data", "cd data")),
-    (
-        "get_ipython().magic('cd data')",
-        Syntax(Kind.LINE_MAGIC, "cd", "data", "get_ipython().magic('cd data')"),
-    ),
 ]
 
 

@@ -11,55 +11,26 @@ from tests.notebooks import CELLS, markdown, text
 
 INSTALL = CELLS[0]
 LOOK = "!nvidia-smi"
-PARTLY = "!pip install trl\nimport json\nfrom datasets import (\n    load_dataset,\n)\n"
 #: The cells above the training, those of text with a `>` in front; and the text that is left, None for all.
 SECTIONS = [
     (["> # Title", "> ### Installation", INSTALL, "> ### Load"], ["# Title", "### Load"]),
-    (["> # Title", "> ## Setup", "> ### Installation", INSTALL, LOOK, "> ## Load"], ["# Title", "## Load"]),
-    (["> # Title", "> ## Setup", "> ### Look", LOOK, "> ### Load"], ["# Title", "## Setup", "### Load"]),
     (["> # Title", INSTALL, "> # Load"], ["# Title", "# Load"]),
-    (["> # Title", "> ### Installation", INSTALL], ["# Title"]),
     (["> # Title", "> ### Installation", INSTALL, "> It takes a while."], ["# Title", "It takes a while."]),
     (["> # Title", "> ### Installation\nIt takes a while.", INSTALL, "> ### Load"], ["# Title", "### Load"]),
-    (["> # Title", "> ### Installation", INSTALL, "> #### Load"], ["# Title", "#### Load"]),
-    (["> # Title", "> ### Installation", INSTALL, "seed = 1", "> ### Load"], ["# Title", "### Load"]),
-    (["> # Title", "> ### Setup & installation", INSTALL, "seed = 1", "> ### Load"], None),
+    (["> # Title", "> ### Installation", "> Install `trl`.", INSTALL, "> ### Load"], ["# Title", "### Load"]),
     (["> # Title", "> ### Look", LOOK, "seed = 1", "> ### Load"], None),
     (["> # Title", "> ### Installation", "seed = 1", INSTALL, "> ### Load"], None),
-    (
-        ["> # Title", "> ---\n## 2. Setup\n\nFirst install what is needed.", INSTALL, "> ## Load"],
-        ["# Title", "## Load"],
-    ),
-    (["> # Title", "> ## 2. Setup\n\nFirst install what is needed.", INSTALL, "seed = 1"], None),
-    (["> # Title", "> ## Colab is slow: wait for it to install.\n\nMine is faster.", INSTALL], ["# Title"]),
-    (["> # Title", "> ## Start", "> Install `trl`. It has trainers.", INSTALL, "> # Load"], ["# Title", "# Load"]),
     (["> # Title", "> Install `trl` for training.", INSTALL], ["# Title"]),
     (["> # Title", "> Now restart the runtime:", "import os\nos._exit(0)"], ["# Title"]),
-    (["> # Title", "> Install `trl` and load the model.", INSTALL], None),
-    (["> # Title", "> Install `trl`. Then put your token into the secrets.", INSTALL], None),
-    (["> # Title", "> Install `trl`. The rows: https://huggingface.co/datasets/a/b", INSTALL], None),
-    (["> # Title", "> ## Installation\nNone.\n## The rows\nThey are short.", INSTALL], None),
-    (["> # Title", "> A small model that answers. Install it.", INSTALL], None),
     (["> # Title", f"> Install `trl`. {'It does a lot. ' * 30}", INSTALL], None),
     (["> # Title", "> ### Installation", "", "> ### Load"], None),
-    (["> ### Installation", INSTALL, "> # Load"], ["# Load"]),
-    (["> # Requirements", INSTALL, "> # Load"], ["# Load"]),
-    (["> # Requirements", INSTALL, "seed = 1"], None),
     (["> # Install Unsloth and fine-tune a model", INSTALL, "> # Load"], None),
-    (["> # Installation\nOf all.", INSTALL, "> # Load"], None),
-    (["> # Title", "> Install dependencies", PARTLY], ["# Title"]),
-    (["> # Title", "> ## Installation", PARTLY, "> ## Load"], ["# Title", "## Load"]),
-    (["> # Title", "> ## Installation", PARTLY, "seed = 1", "> ## Load"], None),
-    (["> # Title", "> Install and import", PARTLY], None),
-    (["> # Title", "> Dependencies", PARTLY], None),
-    (["> # Title", "> Install `trl`.\n\nIt has trainers.", PARTLY], None),
-    (["> # Title", "> Install dependencies", f"{PARTLY}\nseed = 1"], None),
     (["> # Title", "> If trl is not installed, this stops", "import json"], None),
 ]
 
 
 @pytest.mark.parametrize(("cells", "left"), SECTIONS)
-def test_a_heading_goes_with_all_code_of_its_section(cells: list[str], left: list[str] | None) -> None:
+def test_a_text_about_an_installation_goes_with_its_code(cells: list[str], left: list[str] | None) -> None:
     own = [markdown(cell[2:]) if cell.startswith("> ") else cell for cell in cells]
     script = convert_source(text(*own, *CELLS[1:])).files["train.py"]
     parts = re.findall(r"(?m)^# %% \[markdown\]\n((?:#.*\n)+)", script)

@@ -32,7 +32,7 @@ def split_completions(per_device: int, accumulation: int, num_generations: int, 
     """Split the completions of a step of the notebook: return each process's batch and accumulation."""
     if per_device * accumulation % num_generations:
         per_device = num_generations  # as Unsloth does
-    unit = math.lcm(num_generations, world_size)  # all completions of a prompt, in equal shares
+    unit = math.lcm(num_generations, world_size)  # whole groups, with as many completions in each process
     share = math.ceil(per_device * accumulation / unit) * unit // world_size  # completions of one process
     size = max(n for n in range(1, (largest or per_device) + 1) if share % n == 0)
     split = f"per-device batch {size} x accumulation {share // size} x processes {world_size}"

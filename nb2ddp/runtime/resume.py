@@ -25,12 +25,12 @@ training_numbers = itertools.count(1)  # each training of the script has its own
 def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     """Return the last complete checkpoint of this training, or None if there is none.
 
-    From here on it saves itself every `minutes`, when the job is told to end (SIGTERM), and at its end.
+    From here on the training saves itself every `minutes`, at SIGTERM, and at its end.
     """
     args, number = trainer.args, next(training_numbers)
     if number > 1:
         args.output_dir = os.path.join(args.output_dir, f"training-{number}")
-    processes = 1 if args.accelerator_config.split_batches else world_size  # that take such a batch each
+    processes = 1 if args.accelerator_config.split_batches else world_size  # each takes such a batch
     samples = trainer._train_batch_size * args.gradient_accumulation_steps * processes
     length = args.max_steps if args.max_steps > 0 else f"{args.num_train_epochs} epochs"
     training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples, "steps": length}
@@ -74,7 +74,7 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
 
 
 def checkpoints(folder: str) -> list[tuple[Path, dict[str, Any]]]:
-    """The checkpoints in a folder, newest first, with what this script wrote into them; {} if another program did."""
+    """Return the checkpoints in a folder, newest first, each with this script's notes, or {} if it has none."""
     steps = {path: path.name.removeprefix("checkpoint-") for path in Path(folder).glob("checkpoint-*")}
     saved = []
     for path in sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path])):
@@ -86,7 +86,7 @@ def checkpoints(folder: str) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def name_adapters(checkpoint: Path) -> None:
-    """Lay the default adapter beside others (DPO's "ref"): transformers 5.17 then loads those in folders alone."""
+    """Copy the default adapter to a folder beside others (DPO's "ref"), where transformers 5.17 looks for it."""
     if any(checkpoint.glob("*/adapter_config.json")):
         (checkpoint / "default").mkdir(exist_ok=True)
         for file in checkpoint.glob("adapter_*"):
@@ -94,7 +94,7 @@ def name_adapters(checkpoint: Path) -> None:
 
 
 def sizes(checkpoint: Path) -> dict[str, int]:
-    """The bytes of a checkpoint's files; in a bucket some may be missing when the machine that sent them is gone."""
+    """Return the bytes of each file of a checkpoint; a machine that ended may not have sent all to a bucket."""
     others = ("trainer_state.json", "whole.json", "whole.json.new")
     files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name not in others)
     return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
@@ -108,13 +108,13 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def note_signals(told: list[int]) -> dict[Any, Any]:
-    """Note in `told` when the job is told to end; return the handlers that its signals had before."""
+    """Add a signal that ends the job to `told`; return the handlers that its signals had before."""
     slurm = [signal.SIGUSR1] if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN else []  # the batch script's
     return {number: signal.signal(number, lambda sent, _: told.append(sent)) for number in [signal.SIGTERM, *slurm]}
 
 
 def reuses_completions(trainer: Any) -> bool:
-    """True where GRPO takes another step on the completions that it has; no checkpoint keeps these."""
+    """Return whether GRPO takes another step with the same completions, which no checkpoint keeps."""
     parts = (getattr(trainer.args, name, None) or 1 for name in ("steps_per_generation", "num_iterations"))
     return getattr(trainer, "_step", 0) % math.prod(parts) != 0
 
@@ -136,7 +136,7 @@ def complete_checkpoint(checkpoint: Path, training: dict[str, Any], about: dict[
 
 
 def end_job() -> None:
-    """End this process as its signal asks, once all ranks have saved."""
+    """End this process as its signal asks, once all processes have saved."""
     print("The job was told to end; the training is saved: start it again to resume", file=sys.stderr)
     PartialState().destroy_process_group()
     sys.exit(128 + signal.SIGTERM)
@@ -156,7 +156,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             self.has_ended = state.global_step >= state.max_steps or control.should_training_stop
             is_due = is_main_process and time.monotonic() - self.saved > seconds
             wanted = torch.tensor([is_due, bool(self.told)], dtype=torch.int32, device=args.device)
-            is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all ranks save at the same step
+            is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all processes save at the same step
             if not control.should_save:  # else the notebook asks for this one, and decides how long it stays
                 self.is_ours = self.has_ended or ((is_due or self.is_told_to_end) and not reuses_completions(trainer))
                 control.should_save = self.is_ours

@@ -21,7 +21,7 @@ def share_rows(trainer: Any) -> None:
             if any(other != checksums for other in gather_object([checksums])):
                 print("The processes prepared different rows: all take the main process's")
                 table = broadcast_object_list([rows.with_format("arrow")[:].combine_chunks()])[0]
-                rows._data, rows._indices = datasets.table.InMemoryTable(table), None  # the format of `rows` stays
+                rows._data, rows._indices = datasets.table.InMemoryTable(table), None  # in place: transforms stay
 
 
 def share_listed_rows(trainer: Any) -> None:

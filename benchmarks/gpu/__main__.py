@@ -1,8 +1,8 @@
 """Measure what is missing: `python -m benchmarks.gpu`.
 
 Builds the models and the data in the folder `--work`, converts the notebooks, runs every job of `kinds.py` whose result
-is missing or failed, one after the other, and writes the results after each. Needs as many GPUs as a job has processes,
-the `train` extra, and no network.
+is missing or failed, as many at a time as there are GPUs for, and writes the results after each. Needs as many GPUs as
+a job has processes, the `train` extra, and no network.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import argparse
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
+from threading import Lock
 
 from benchmarks.gpu import results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.report import RESULTS
 from benchmarks.gpu.runner import run
+
+ADDING = Lock()
 
 
 def build(hub: Path, name: str) -> None:
@@ -32,25 +37,45 @@ def is_missing(job: Job, done: dict[str, results.Facts]) -> bool:
     return job.key not in done or bool(done[job.key]["exit_code"])
 
 
+def measure(job: Job, hub: Path, options: argparse.Namespace, free: Queue[list[str]]) -> None:
+    """Run a job on the next GPUs that are free, and add its result."""
+    folder = options.work.resolve() / "runs" / job.key.replace("/", "-").replace("#", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    devices = free.get()
+    try:
+        facts = run(job, hub, folder, devices, timeout=3 * KINDS[job.kind].seconds)
+    finally:
+        free.put(devices)
+    with ADDING:
+        print(job.key, "code", facts["exit_code"], f"{facts['seconds']:.0f} s", results.summary(facts), flush=True)
+        results.add(options.results, job.key, facts)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--work", type=Path, default=Path("/tmp/bench"))
     parser.add_argument("--devices", nargs="+", default=["0", "1", "2", "3"], metavar="GPU")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="KEY", help="these, as sft_3b or sft_3b/converted/4")
     parser.add_argument("--again", nargs="+", default=[], metavar="KEY", help="run these too, as sft_3b/converted/4#2")
     options = parser.parse_args()
     done, hub = results.read(options.results), options.work.resolve() / "hub"
-    wanted = [job for job in jobs() if job.kind in options.kinds and job.gpus <= len(options.devices)]
+    wanted = [job for job in jobs() if job.key.startswith(tuple(options.only)) and job.gpus <= len(options.devices)]
     wanted = [job for job in wanted if is_missing(job, done)] + [Job.of(key) for key in options.again]
-    for job in wanted:
-        for name in ("datasets", KINDS[job.kind].model):
-            build(hub, name)
-        folder = options.work.resolve() / "runs" / job.key.replace("/", "-").replace("#", "-")
-        shutil.rmtree(folder, ignore_errors=True)
-        facts = run(job, hub, folder, options.devices[: job.gpus], timeout=3 * KINDS[job.kind].seconds)
-        print(job.key, "code", facts["exit_code"], f"{facts['seconds']:.0f} s", results.summary(facts), flush=True)
-        results.add(options.results, job.key, facts)
+    if options.list:
+        print("\n".join(job.key for job in wanted))
+        return 0
+    for name in dict.fromkeys(KINDS[job.kind].model for job in wanted):
+        build(hub, name)
+    build(hub, "datasets")
+    for gpus in (4, 2, 1):
+        free: Queue[list[str]] = Queue()
+        for first in range(0, len(options.devices) - gpus + 1, gpus):
+            free.put(options.devices[first : first + gpus])
+        with ThreadPoolExecutor(max(1, free.qsize())) as pool:
+            runs = [pool.submit(measure, job, hub, options, free) for job in wanted if job.gpus == gpus]
+        for one in runs:
+            one.result()  # raises what it raised
     done = results.read(options.results)
     missing = [job.key for job in wanted if is_missing(job, done)]
     print("missing or failed:", *(missing or ["none"]))

@@ -13,8 +13,9 @@ NOTEBOOKS = Path(__file__).parent / "notebooks"
 class Job:
     """One run: a kind, what runs, on how many GPUs, and which repetition it is (each on a machine of its own).
 
-    What runs is `notebook`, the notebook's own code as nbconvert exports it without its magics, or `converted`, what
-    nb2ddp writes with the notebook's split of the batch.
+    What runs is `notebook`, the notebook's own code as nbconvert exports it without its magics, started by
+    `accelerate launch` on several GPUs; `converted`, what nb2ddp writes with the notebook's split of the batch; `script`,
+    what it writes by default; or `by_hand`, the same training with transformers, PEFT and TRL alone.
     """
 
     kind: str
@@ -36,6 +37,8 @@ class Job:
 
 
 ALL = (("converted", 1), ("converted", 2), ("converted", 4))
+#: What a user may start instead of a script of nb2ddp.
+CHOICES = tuple((variant, gpus) for variant in ("notebook", "script", "by_hand") for gpus in (1, 2, 4))
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,37 @@ class Kind:
     runs: tuple[tuple[str, int], ...] = ALL
     chance: str = ""  # why its losses may differ between runs, "" where they must not
     timed: bool = False  # its runs have their GPUs for themselves
+    steps: int = 0  # after which a training stops, 0 for the notebook's own number
     seconds: int = 60  # about what one GPU takes, to fit runs into a time limit
 
 
 #: Rows of one length, so that no process waits for another's longer ones.
 EVEN = {"dataset": 'load_dataset("bench/books", split = "train")'}
 TINY = {"model_name": '"bench/Llama-small"', "max_seq_length": "512"}
-BATCH_8X4 = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4"}
-LEFT = {"tokenizer.padding_side": '"left"'}  # as Unsloth loads the tokenizer
-EXPERTS = {"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"}
+#: Rows of mixed length, long enough a training for the script to choose its settings.
+MIXED = {"model_name": '"bench/Qwen-7B"', "dataset": 'load_dataset("bench/mixed", split = "train")', "max_steps": "180"}
 
 KINDS: dict[str, Kind] = {
+    "mixed_8": Kind(
+        "4-bit LoRA, 7.6B, rows of mixed length, 8 samples a step",
+        "sft",
+        "Qwen-7B",
+        settings={**MIXED, "gradient_accumulation_steps": "4"},
+        runs=CHOICES,
+        timed=True,
+        steps=12,
+        seconds=80,
+    ),
+    "mixed_32": Kind(
+        "4-bit LoRA, 7.6B, rows of mixed length, 32 samples a step",
+        "sft",
+        "Qwen-7B",
+        settings={**MIXED, "gradient_accumulation_steps": "16"},
+        runs=CHOICES,
+        timed=True,
+        steps=10,
+        seconds=120,
+    ),
     "sft_8b": Kind(
         "4-bit LoRA, 8.0B, 2,048 tokens",
         "sft",
@@ -73,22 +96,6 @@ KINDS: dict[str, Kind] = {
         "sft",
         "Llama-3B",
         settings=EVEN,
-        runs=(("notebook", 1), *ALL),
-        timed=True,
-        seconds=110,
-    ),
-    "sft_8b_uneven": Kind(
-        "4-bit LoRA, 8.0B, 1,800 to 2,040 tokens",
-        "sft",
-        "Llama-8B",
-        settings={"model_name": '"bench/Llama-8B"', "gradient_accumulation_steps": "4"},
-        timed=True,
-        seconds=110,
-    ),
-    "sft_3b_uneven": Kind(
-        "4-bit LoRA, 3.2B, 1,800 to 2,040 tokens",
-        "sft",
-        "Llama-3B",
         runs=(("notebook", 1), *ALL),
         timed=True,
         seconds=110,
@@ -124,13 +131,7 @@ KINDS: dict[str, Kind] = {
         "16-bit LoRA on a mixture of experts",
         "experts",
         "Qwen3-MoE",
-        settings=EXPERTS,
-    ),
-    "moe_whole": Kind(
-        "16-bit LoRA on a mixture of experts, without checkpointing",
-        "experts",
-        "Qwen3-MoE",
-        settings={**EXPERTS, "use_gradient_checkpointing": "False"},
+        settings={"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"},
     ),
     "vision": Kind("LoRA on a vision-language model", "vision", "Qwen2-VL"),
     "dpo": Kind("DPO", "dpo", "Llama-small"),
@@ -142,46 +143,8 @@ KINDS: dict[str, Kind] = {
         "MiniLM",
         chance="the model has dropout, drawn by each process",
     ),
-    "embeddings_exact": Kind(
-        "sentence embeddings without dropout",
-        "embeddings",
-        "MiniLM-exact",
-        settings={"model_name": '"bench/MiniLM-exact"'},
-    ),
     "classification": Kind("classification, evaluation during training", "classification", "ModernBERT"),
-    "classification_8x4": Kind(
-        "classification, per-device batch 8, accumulation 4",
-        "classification",
-        "ModernBERT",
-        settings=BATCH_8X4,
-        runs=(("converted", 1),),
-    ),
-    "classification_left": Kind(
-        "classification, padded on the left",
-        "classification",
-        "ModernBERT",
-        settings=LEFT,
-    ),
-    "classification_left_8x4": Kind(
-        "classification, padded on the left, per-device batch 8, accumulation 4",
-        "classification",
-        "ModernBERT",
-        settings={**LEFT, **BATCH_8X4},
-        runs=(("converted", 1),),
-    ),
     "resume": Kind("whole epochs, evaluation, checkpoints, resumed", "resume", "Llama-small"),
-    "batch_1x8": Kind(
-        "4-bit LoRA, per-device batch 1, accumulation 8",
-        "sft",
-        "Llama-small",
-        settings={**TINY, "per_device_train_batch_size": "1"},
-    ),
-    "batch_8x1": Kind(
-        "4-bit LoRA, per-device batch 8, accumulation 1",
-        "sft",
-        "Llama-small",
-        settings={**TINY, "per_device_train_batch_size": "8", "gradient_accumulation_steps": "1"},
-    ),
     "batch_3x2": Kind(
         "4-bit LoRA, 6 samples a step, which 4 GPUs cannot share",
         "sft",

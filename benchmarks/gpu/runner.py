@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu.kinds import Job
+from benchmarks.gpu.kinds import KINDS, Job
 from benchmarks.gpu.results import Facts
 from benchmarks.gpu.scripts import script_hash, write
 from nb2ddp.rehearsal.run import free_port
@@ -87,14 +87,15 @@ def without_folders(text: str, work: Path) -> str:
     return text
 
 
-def environment(folder: Path, devices: Sequence[str], mark: str) -> dict[str, str]:
+def environment(folder: Path, devices: Sequence[str], mark: str, steps: int) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "hf"),
         "CUDA_VISIBLE_DEVICES": ",".join(devices),
         "OMP_NUM_THREADS": "8",
+        "BENCH_STEPS": str(steps),
         "BENCH_FOLDER": str(folder / "events"),
         "BENCH_RUN": mark,
         "PYTHONFAULTHANDLER": "1",  # say where every thread stands when a run is aborted
@@ -141,7 +142,7 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
     if command[0] == "accelerate":
         port = ["--main_process_port", str(free_port())]
         words = [sys.executable, "-m", "accelerate.commands.launch", *port, *command[2:]]
-    env = environment(folder, devices, mark)
+    env = environment(folder, devices, mark, KINDS[job.kind].steps)
     start = time.time()
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(

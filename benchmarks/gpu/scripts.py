@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 from nbconvert import PythonExporter
 
-from benchmarks.gpu.kinds import KINDS, NOTEBOOKS, Job
+from benchmarks.gpu.kinds import KINDS, NOTEBOOKS, Job, Kind
 from nb2ddp.api import convert_file
 from nb2ddp.options import Options
 
@@ -50,6 +50,14 @@ def exported(book: Any) -> str:
     return "\n".join(line for line in text.split("\n") if not line.startswith("get_ipython()"))
 
 
+def by_hand(kind: Kind) -> str:
+    """The training of a kind with transformers, PEFT and TRL alone, with the kind's settings."""
+    text = (NOTEBOOKS / "by_hand.py").read_text()
+    for name, value in kind.settings.items():
+        text = replace(text, name, value)
+    return text
+
+
 def script_hash(folder: Path) -> str:
     """A hash of the script that `write` wrote into `folder`."""
     return hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()[:16]
@@ -63,12 +71,16 @@ def write(job: Job, folder: Path) -> list[str]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     script, book = folder / "train.py", notebook(job.kind)
+    config = ["--multi_gpu"]
     if job.variant == "notebook":
         script.write_text(exported(book))
+    elif job.variant == "by_hand":
+        script.write_text(by_hand(KINDS[job.kind]))
     else:
         nbformat.write(book, folder / "notebook.ipynb")
-        convert_file(folder / "notebook.ipynb", script, Options(batch="notebook"))
+        options = Options(batch="notebook") if job.variant == "converted" else Options()
+        convert_file(folder / "notebook.ipynb", script, options)
+        config = ["--config_file", "accelerate_config.yaml"]
     if job.gpus == 1:
         return ["python", "train.py"]
-    config = ["--config_file", "accelerate_config.yaml"]
     return ["accelerate", "launch", *config, "--num_processes", str(job.gpus), "train.py"]

@@ -1,6 +1,7 @@
 """Loaded by Python itself at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
 
-It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and changes nothing.
+It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and ends a training after
+$BENCH_STEPS steps, if that is not 0; it changes nothing else.
 
 Events of a training, in order: "begin" with types and a hash of the weights to train; "step" for each logged step, with
 the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak memory, the indices of the rows
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FILE = Path(os.environ["BENCH_FOLDER"], f"{os.environ.get('RANK', 0)}.jsonl")
+STEPS = int(os.environ["BENCH_STEPS"])
 fetched: dict[int, list[list[int]]] = {}  # data set (its id) -> batches of indices, in the order of their first use
 micro_batches = 0
 
@@ -75,7 +77,10 @@ def record_training(callbacks: ModuleType) -> None:
             write("saved", step=state.global_step)
         elif event == "on_train_end":
             end_of_training(self.model)
-        return original(self, event, args, state, control, **kwargs)
+        control = original(self, event, args, state, control, **kwargs)
+        if event == "on_step_end" and state.global_step == STEPS:
+            control.should_training_stop = True
+        return control
 
     handler.call_event = call_event
 

@@ -39,7 +39,7 @@ def is_missing(job: Job, done: dict[str, results.Facts]) -> bool:
 
 def measure(job: Job, hub: Path, options: argparse.Namespace, free: Queue[list[str]]) -> None:
     """Run a job on the next GPUs that are free, and add its result."""
-    folder = options.work.resolve() / "runs" / job.key.replace("/", "-").replace("#", "-")
+    folder = options.work.resolve() / "runs" / job.key.replace("/", "-")
     shutil.rmtree(folder, ignore_errors=True)
     devices = free.get()
     try:
@@ -57,11 +57,11 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("/tmp/bench"))
     parser.add_argument("--devices", nargs="+", default=["0", "1", "2", "3"], metavar="GPU")
     parser.add_argument("--only", nargs="+", default=[""], metavar="KEY", help="these, as sft_3b or sft_3b/converted/4")
-    parser.add_argument("--again", nargs="+", default=[], metavar="KEY", help="run these too, as sft_3b/converted/4#2")
+    parser.add_argument("--list", action="store_true", help="say what is missing, and stop")
     options = parser.parse_args()
     done, hub = results.read(options.results), options.work.resolve() / "hub"
     wanted = [job for job in jobs() if job.key.startswith(tuple(options.only)) and job.gpus <= len(options.devices)]
-    wanted = [job for job in wanted if is_missing(job, done)] + [Job.of(key) for key in options.again]
+    wanted = [job for job in wanted if is_missing(job, done)]
     if options.list:
         print("\n".join(job.key for job in wanted))
         return 0

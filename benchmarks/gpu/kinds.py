@@ -11,29 +11,21 @@ NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a kind, what runs, on how many GPUs, and which repetition it is (each on a machine of its own).
+    """One run: a kind, what runs, and on how many GPUs.
 
     What runs is `notebook`, the notebook's own code as nbconvert exports it without its magics, started by
-    `accelerate launch` on several GPUs; `converted`, what nb2ddp writes with the notebook's split of the batch; `script`,
-    what it writes by default; or `by_hand`, the same training with transformers, PEFT and TRL alone.
+    `accelerate launch` on several GPUs; `converted`, what nb2ddp writes with the notebook's split of the batch;
+    `script`, what it writes by default; or `by_hand`, the same training with transformers, PEFT and TRL alone.
     """
 
     kind: str
     variant: str
     gpus: int
-    again: int = 0
 
     @property
     def key(self) -> str:
         """Its name in the results."""
-        return f"{self.kind}/{self.variant}/{self.gpus}" + (f"#{self.again}" if self.again else "")
-
-    @classmethod
-    def of(cls, key: str) -> Job:
-        """The job of this key."""
-        name, _, again = key.partition("#")
-        kind, variant, gpus = name.split("/")
-        return cls(kind, variant, int(gpus), int(again or 0))
+        return f"{self.kind}/{self.variant}/{self.gpus}"
 
 
 ALL = (("converted", 1), ("converted", 2), ("converted", 4))

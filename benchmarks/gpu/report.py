@@ -1,20 +1,20 @@
-"""Print the tables of the results: `python -m benchmarks.gpu.report`.
+"""Print the tables of the results and draw the figure: `python -m benchmarks.gpu.report`.
 
-Seconds a step of each kind, the notebook's own code and the script's on one, two and four GPUs; and how far losses,
-gradient norms, weights and rows of two and four GPUs are from those of one.
+Seconds a step of each kind, for what a user may start on one, two and four GPUs; and how far the losses of two and four
+GPUs are from those of one. The figure shows the samples a second of the kinds with rows of mixed length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.gpu.kinds import KINDS, Job, Kind
+from benchmarks.gpu.kinds import CHOICES, KINDS, Job
 from benchmarks.gpu.results import Facts, difference, read, step_time
 from benchmarks.tables import table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "gpu.json"
-MACHINES = "ABCD"  # one for each repetition
+FIGURE = RESULTS.parents[2] / "docs" / "figures" / "speed.png"
+NAMES = {"notebook": "notebook", "converted": "script, the notebook's batch", "script": "script", "by_hand": "by hand"}
 Runs = dict[str, Facts]
 
 
@@ -29,77 +29,60 @@ def samples_a_step(run: Facts, gpus: int) -> int:
     return int(first["per_device"] * first["accumulation"] * gpus)
 
 
-def repetitions(kind: Kind) -> range:
-    """The repetitions that the tables tell apart: where time counts, all runs of one are of one machine."""
-    return range(len(MACHINES) if kind.timed else 1)
-
-
-def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int, Facts | None, Facts]]:
-    """Each converted run on one of these numbers of GPUs: its kind, repetition, number, one GPU's good run, and it."""
-    for name, kind in KINDS.items():
-        for again in repetitions(kind):
-            one = good(runs, Job(name, "converted", 1, again))
-            for gpus in sizes:
-                if run := runs.get(Job(name, "converted", gpus, again).key):
-                    yield kind, again, gpus, one, run
-
-
-def timed(runs: Runs, gpus: int) -> Iterator[tuple[str, int, Facts]]:
-    """The converted runs that had so many GPUs for themselves and succeeded: kind, repetition, and the run."""
-    for name, kind in KINDS.items():
-        for again in repetitions(kind) if kind.timed else ():
-            if run := good(runs, Job(name, "converted", gpus, again)):
-                yield name, again, run
-
-
 def speed(runs: Runs) -> str:
+    """Seconds a step, and in brackets how many times as fast as the notebook, or the first variant, on one GPU."""
     rows = []
-    for name, again, one in timed(runs, 1):
-        own = good(runs, Job(name, "notebook", 1, again))
-        row = [KINDS[name].title, MACHINES[again], str(samples_a_step(one, 1)), f"{step_time(own):.3f}" if own else ""]
-        row.append(f"{step_time(one):.3f}")
-        for gpus in (2, 4):
-            many = good(runs, Job(name, "converted", gpus, again))
-            row.append(f"{step_time(many):.3f} ({step_time(one) / step_time(many):.2f}x)" if many else "")
-        rows.append(row)
-    head = ["kind", "machine", "samples a step", "notebook, 1 GPU", "1 GPU", "2 GPUs", "4 GPUs"]
-    return table(head, rows)
-
-
-def norms(run: Facts) -> list[float]:
-    return [step["grad_norm"] for training in run["trainings"] for step in training["steps"] if "grad_norm" in step]
+    for name, kind in KINDS.items():
+        base = None
+        for variant in dict.fromkeys(variant for variant, _ in kind.runs):
+            done = {gpus: good(runs, Job(name, variant, gpus)) for gpus in (1, 2, 4)}
+            base = base or done[1]
+            if kind.timed and base and any(done.values()):
+                rates = {gpus: samples_a_step(run, gpus) / step_time(run) for gpus, run in done.items() if run}
+                first = samples_a_step(base, 1) / step_time(base)
+                cells = [
+                    f"{step_time(run):.2f} ({rates[gpus] / first:.1f})" if run else "" for gpus, run in done.items()
+                ]
+                rows.append([kind.title, NAMES[variant], *cells])
+    return table(["training", "what runs", "one GPU", "two GPUs", "four GPUs"], rows)
 
 
 def agreement(runs: Runs) -> str:
+    """The largest difference of a loss between one GPU and two or four."""
     rows = []
-    for kind, again, gpus, one, many in converted(runs, (2, 4)):
-        if not one or many["exit_code"]:
-            continue
-        why = kind.chance
-        if samples_a_step(one, 1) != samples_a_step(many, gpus):
-            why = f"{samples_a_step(many, gpus)} samples a step, not {samples_a_step(one, 1)}"
-        drift = max(abs(a - b) / a for a, b in zip(norms(one), norms(many), strict=True) if a)
-        ends = list(zip(one["trainings"], many["trainings"], strict=True))
-        rows.append(
-            [
-                kind.title,
-                MACHINES[again] if kind.timed else "",
-                str(gpus),
-                str(sum(len(training["steps"]) for training in many["trainings"])),
-                why or f"{difference(one, many):.1e}",
-                "" if why else f"{drift:.1e}",
-                "yes" if all(len(set(b["weights"])) == 1 for _, b in ends) else "NO",
-                "" if why else "yes" if all(a["which"] == b["which"] for a, b in ends) else "NO",
-                "" if why else str(sum(b["rows"] - a["rows"] for a, b in ends)),
-            ]
-        )
-    head = ["kind", "machine", "GPUs", "steps", "loss, at most", "gradient norm, relative, at most"]
-    return table([*head, "ranks hold equal weights", "same rows as on one GPU", "rows repeated"], rows)
+    for name, kind in KINDS.items():
+        for variant, gpus in kind.runs:
+            one, many = good(runs, Job(name, variant, 1)), good(runs, Job(name, variant, gpus))
+            if gpus > 1 and one and many:
+                same = samples_a_step(one, 1) == samples_a_step(many, gpus)
+                why = kind.chance or ("" if same else f"{samples_a_step(many, gpus)} samples a step")
+                rows.append([kind.title, NAMES[variant], str(gpus), why or f"{difference(one, many):.1e}"])
+    return table(["training", "what runs", "GPUs", "losses differ by at most"], rows)
+
+
+def draw(runs: Runs, file: Path) -> None:
+    """Bars of samples a second, by what runs and on how many GPUs."""
+    from matplotlib import pyplot
+
+    figure, places = pyplot.subplots(1, 2, figsize=(9, 3.4))
+    for place, name, samples in zip(places, ("mixed_8", "mixed_32"), (8, 32), strict=True):
+        done = [(choice, good(runs, Job(name, *choice))) for choice in CHOICES]
+        bars = [(choice, samples_a_step(run, choice[1]) / step_time(run)) for choice, run in done if run]
+        labels = [f"{NAMES[variant]}, {gpus} GPU{'s' * (gpus > 1)}" for (variant, gpus), _ in bars]
+        colours = ["tab:blue" if variant == "script" else "silver" for (variant, _), _ in bars]
+        place.bar_label(place.barh(labels, [rate for _, rate in bars], color=colours), fmt="%.1f", padding=2)
+        place.invert_yaxis()
+        place.set_title(f"{samples} samples a step")
+        place.set_xlabel("samples a second")
+        place.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
 
 
 def main() -> None:
     runs = read(RESULTS)
     print(speed(runs), agreement(runs), sep="\n\n")
+    draw(runs, FIGURE)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class DDPExporter(PythonExporter):
 
     export_from_notebook = "Script for several GPUs (DDP)"
 
-    def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[str, Any]:
+    def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[Any, Any]:
         """Convert a notebook that nbconvert has read; a ConversionException says what prevents it."""
         nb, resources = Exporter.from_notebook_node(self, nb, resources, **kw)
         about = resources.get("metadata", {})

@@ -57,14 +57,10 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("/tmp/bench"))
     parser.add_argument("--devices", nargs="+", default=["0", "1", "2", "3"], metavar="GPU")
     parser.add_argument("--only", nargs="+", default=[""], metavar="KEY", help="these, as sft_3b or sft_3b/converted/4")
-    parser.add_argument("--list", action="store_true", help="say what is missing, and stop")
     options = parser.parse_args()
     done, hub = results.read(options.results), options.work.resolve() / "hub"
     wanted = [job for job in jobs() if job.key.startswith(tuple(options.only)) and job.gpus <= len(options.devices)]
     wanted = [job for job in wanted if is_missing(job, done)]
-    if options.list:
-        print("\n".join(job.key for job in wanted))
-        return 0
     for name in dict.fromkeys(KINDS[job.kind].model for job in wanted):
         build(hub, name)
     build(hub, "datasets")

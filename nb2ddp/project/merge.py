@@ -120,7 +120,8 @@ def _statements(code: str) -> list[_Part]:
     Raises:
         SyntaxError, tokenize.TokenError: it is not Python.
     """
-    data, parts, start = code.encode(), [], 0
+    data, start = code.encode(), 0
+    parts: list[_Part] = []
     lines = list(accumulate(map(len, data.splitlines(keepends=True)), initial=0))
     for statement in ast.parse(code).body:
         end = lines[(statement.end_lineno or 0) - 1] + (statement.end_col_offset or 0)
@@ -128,7 +129,7 @@ def _statements(code: str) -> list[_Part]:
         parts.append((_meaning(statement, text), text))
         start = end
     rest = data[start:].decode()
-    return [*parts, (_meaning(ast.Module(), rest), rest)]
+    return [*parts, (_meaning(ast.Module(body=[], type_ignores=[]), rest), rest)]
 
 
 def _meaning(tree: ast.AST, code: str) -> str:
@@ -143,7 +144,8 @@ def _meaning(tree: ast.AST, code: str) -> str:
 def _tokens(code: str) -> list[_Part]:
     """Cut code behind each token; what stands before it, also a comma before a bracket, belongs to it."""
     lines = list(accumulate((len(line) + 1 for line in code.split("\n")), initial=0))
-    parts, start, previous = [], 0, ""
+    parts: list[_Part] = []
+    start, previous = 0, ""
     for token in tokenize.generate_tokens(StringIO(code).readline):
         if token.type in _BLANK:
             continue

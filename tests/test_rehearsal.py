@@ -34,7 +34,7 @@ from nb2ddp.cli.rehearse import _script
 from nb2ddp.project import links
 from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.evidence import Place
-from nb2ddp.rehearsal.hub import DataHints, Hub, empty_server
+from nb2ddp.rehearsal.hub import DataHints, Hub, answering_server
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.questions import QUESTIONS, State
@@ -429,10 +429,12 @@ def test_hub_builds_what_is_asked_for_into_its_cache(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_not_started_is_answered_for() -> None:
-    with empty_server() as port:
-        for data in (None, b'{"model": "gemma3"}'):
-            asked = urllib.request.Request(f"http://127.0.0.1:{port}/api/tags", data)
-            assert json.load(urllib.request.urlopen(asked)) == {}
+    with answering_server() as port:
+        answers = []
+        for data in (None, b"Rate this", b"Rate that", b"Rate this"):
+            asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", data)
+            answers.append(json.load(urllib.request.urlopen(asked))["choices"][0]["message"]["content"])
+        assert answers == ["0", "7", "0", "7"]
 
 
 def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
@@ -1267,17 +1269,28 @@ def test_what_is_absent_is_named_where_the_failure_rests_on_it(about: dict[str, 
     assert "gdown" not in said
 
 
-def test_a_program_that_the_script_ends_is_not_left(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    kept, ended = 'subprocess.Popen(["serve", "a"])', 'atexit.register(subprocess.Popen(["serve", "b"]).terminate)'
-    script.write_text(f"import atexit, subprocess\nx = {kept}\n{ended}\nsubprocess.run(['ls'])\n")
-    about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(tmp_path / "s"), "data": "", "trust": False}
-    about |= {"columns": [], "rows": 8, "splits": [], "root": str(tmp_path), "logs": str(tmp_path), "server": 9}
-    environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(tmp_path)})}
+def _played(text: str, folder: Path) -> list[dict[str, Any]]:
+    """What one process of a script writes down."""
+    script = folder / "train.py"
+    script.write_text(text)
+    about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(folder / "s"), "data": "", "trust": False}
+    about |= {"columns": [], "rows": 8, "splits": [], "root": str(folder), "logs": str(folder), "server": 9}
+    environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(folder)})}
     start = Path(packages.__file__).with_name("start.py")
-    subprocess.run([sys.executable, start, "play", script], env=environ, cwd=tmp_path, check=True)
-    events = map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines())
+    subprocess.run([sys.executable, start, "play", script], env=environ, cwd=folder, check=True)
+    return [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
+
+
+def test_a_program_that_the_script_ends_is_not_left(tmp_path: Path) -> None:
+    kept, ended = 'subprocess.Popen(["serve", "a"])', 'atexit.register(subprocess.Popen(["serve", "b"]).terminate)'
+    events = _played(f"import atexit, subprocess\nx = {kept}\n{ended}\nsubprocess.run(['ls'])\n", tmp_path)
     assert [each for left in events for each in left.get("programs", ())] == [["serve a", 2]]
+
+
+def test_who_hands_the_whole_environment_on_asks_for_no_variable(tmp_path: Path) -> None:
+    text = 'import os\nassert {**os.environ} == os.environ.copy()\nos.environ["HOME"], os.environ["MY_KEY"]\n'
+    asked = [each["name"] for each in _played(text, tmp_path) if each["kind"] == "need"]
+    assert asked == ["HOME", "MY_KEY"]
 
 
 def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import libcst as cst
 from nb2ddp.facts.texts import held_by
 from nb2ddp.facts.texts import passed as given_to
 from nb2ddp.syntax.arguments import entry
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import ADDING, Tree, keyword, method
 
 Number = int | float
 _OPERATORS: Final[dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number]]] = {
@@ -22,6 +22,12 @@ _OPERATORS: Final[dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number
     cst.FloorDivide: operator.floordiv,
 }
 _FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {"int": int, "max": max, "min": min}
+#: What makes rows of a list or of a dictionary of columns.
+_TABLES = frozenset(
+    {"datasets.Dataset.from_list", "datasets.Dataset.from_dict", "datasets.Dataset.from_pandas", "pandas.DataFrame"}
+)
+#: Methods of a data set that keep the number of its rows; `map` may drop rows where it also drops columns.
+_KEEPING = frozenset({"map", "shuffle", "select_columns", "rename_column", "rename_columns", "cast_column"})
 #: How many names, entries and operations lead to a number, at most.
 _DEPTH = 12
 
@@ -42,6 +48,28 @@ def number(tree: Tree, node: cst.BaseExpression, depth: int = _DEPTH) -> Number 
         return numbers.pop() if len(numbers) == 1 else None
     constant = tree.literal(value)
     return constant if isinstance(constant, (int, float)) and not isinstance(constant, bool) else None
+
+
+def rows_written(tree: Tree, node: cst.BaseExpression, depth: int = _DEPTH) -> int:
+    """The number of rows of a list or a data set that the code writes out; 0 where nothing tells."""
+    source: cst.BaseExpression | None = None
+    times: Number | None = 1
+    if isinstance(node, cst.Name) and (binding := tree.binding(node)) is not None and tree.is_certain(binding.node):
+        grows = any(method(tree.extended(use, cst.Attribute, cst.Call)) in ADDING for use in tree.loads(node.value))
+        source = None if grows else binding.value
+    elif isinstance(node, cst.List):
+        return 0 if any(isinstance(row, cst.StarredElement) for row in node.elements) else len(node.elements)
+    elif isinstance(node, cst.Dict) and node.elements:
+        source = node.elements[0].value
+    elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        source, times = node.left, number(tree, node.right)
+    elif isinstance(node, cst.Call) and tree.qualified(node.func) in _TABLES and node.args:
+        source = node.args[0].value
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and method(node) in _KEEPING:
+        source = node.func.value if keyword(node, "remove_columns") is None else None
+    if source is None or not depth or not isinstance(times, int):
+        return 0
+    return times * rows_written(tree, source, depth - 1)
 
 
 def _worked_out(function: Callable[..., Number], numbers: list[Number | None]) -> Number | None:

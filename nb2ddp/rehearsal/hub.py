@@ -8,8 +8,10 @@ the folder `asked`, which goes once the repository is there or cannot be built.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -123,15 +125,20 @@ def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:
     return "/" in name or known or bool(re.match(r"gpt2|bert-|distilbert|roberta|t5-", name))
 
 
-class _Empty(BaseHTTPRequestHandler):
-    """Answers `{}`."""
+class _Answers(BaseHTTPRequestHandler):
+    """Answers a digit, always the same for a request, in the fields of OpenAI's servers and of Ollama's."""
 
     def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        digit = str(zlib.crc32(asked) % 10)
+        said = {"index": 0, "text": digit, "message": {"role": "assistant", "content": digit}, "finish_reason": "stop"}
+        models = [{"id": "stand-in", "object": "model"}]
+        answer = json.dumps({"choices": [said], "data": models, "message": said["message"], "response": digit}).encode()
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(answer)
 
     do_POST = do_PUT = do_DELETE = do_GET
 
@@ -140,9 +147,9 @@ class _Empty(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def empty_server() -> Iterator[int]:
-    """The port of a server that stands for those that a script would have started, and answers `{}`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Empty) as server:
+def answering_server() -> Iterator[int]:
+    """The port of a server that stands for those that a script would have started: it answers a digit."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]

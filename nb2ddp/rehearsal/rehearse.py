@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
-from nb2ddp.rehearsal.hub import Hub, empty_server
+from nb2ddp.rehearsal.hub import Hub, answering_server
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Starter, starter
@@ -89,7 +89,7 @@ class Job:
     root: Path
     options: Options
     hub: Hub
-    server: int  #: the port of a server that answers `{}`
+    server: int  #: the port of the server that answers for others
     starters: list[Starter]
     tell: Callable[[str], None]
 
@@ -123,7 +123,7 @@ class Job:
 @contextlib.contextmanager
 def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Iterator[Job]:
     """The folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
-    with _folder(options.keep) as root, _starters(plan, root) as starters, empty_server() as server:
+    with _folder(options.keep) as root, _starters(plan, root) as starters, answering_server() as server:
         builder = environment(plan, root, {}) | upstream.environment(offline=options.offline)
         build = partial(_build, starters[-1], root / "tmp", builder)
         hub = Hub(root / "hub", build, plan.data, sees=plan.sees)

@@ -137,7 +137,7 @@ def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
         case events.Program(command) if not trust:
             yield f"not run: {command[:100]} ({place})"
         case events.Server(port):
-            yield f"port {port} of this machine: a stand-in answers {{}} ({place})"
+            yield f"port {port} of this machine: a stand-in answers digits ({place})"
         case events.Blind():
             yield f"pictures and sounds are passed over: its model is one of text ({place})"
         case events.Upload(to):

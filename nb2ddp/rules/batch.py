@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_new_head
 from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches, why_shape_counts
-from nb2ddp.facts.numbers import number
+from nb2ddp.facts.numbers import number, rows_written
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import newest
 from nb2ddp.facts.training import TOKEN_TRAINERS
@@ -155,7 +155,7 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
         yield Finding(call, _GROUPED, fixed=False)
     if constant(tree, call, "loss_type") == "bnpo" and not _takes_one_by_one(program, call, given):
         yield Finding(call, _TOKEN_MEAN, fixed=False)
-    if constant(tree, call, "auto_find_batch_size") not in (None, False):
+    if _is_set(tree, call, "auto_find_batch_size"):
         edit = set_argument(tree, call, "auto_find_batch_size", "False")
         yield Finding(call, _AUTOMATIC, (edit,), severity=Severity.WARNING)
 
@@ -552,7 +552,13 @@ def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
 
 #: Trainers that take no rows of texts but those of a data set of datasets.
 _TABLES = frozenset("SFTTrainer UnslothTrainer DPOTrainer ORPOTrainer CPOTrainer KTOTrainer GRPOTrainer".split())
+#: Trainers that draw each row once an epoch, so that accelerate fills the last batches of the processes.
+_EPOCHS = _TABLES - {"GRPOTrainer"} | {"Trainer"}
 _SHARED_ROWS = "each process may have prepared other rows; the script compares them, and takes the main process's"
+_REPEATED = (
+    "{} processes repeat at least {} of these {} rows at the end of each epoch, to fill their last batches: write a"
+    " multiple of {} rows, or train on one GPU"
+)
 _UNSEEN = "each process may train on other rows: write it as trainer.train(), so that the script can compare them"
 
 
@@ -574,12 +580,40 @@ def rows_of_each_process(program: Program) -> Iterator[Finding]:
             continue
         written = set(map(tree.text, tree.of(cst.Call)))
         lines = [line.format(tree.text(owner)) for line in _lines(program)]
-        if edits := tuple(InsertAbove(tree.statement(call), line) for line in lines if line not in written):
+        new = [line for line in lines if line.split("\n")[-1].strip() not in written]
+        if edits := tuple(InsertAbove(tree.statement(call), line) for line in new):
             yield Finding(call, _SHARED_ROWS, edits)
+    for trainer, name in zip(program.training.trainers, program.training.trainer_classes, strict=True):
+        if name in _EPOCHS and (repeated := _repeated(program, trainer)):
+            yield Finding(trainer, repeated, todo=True)
+
+
+def _repeated(program: Program, trainer: cst.Call) -> str:
+    """How many rows the processes repeat, in words, where the notebook writes its rows out; "" where none is sure."""
+    tree, processes = program.tree, program.options.launch.processes
+    given, arguments = keyword(trainer, "train_dataset"), keyword(trainer, "args")
+    config = None if arguments is None else tree.value(arguments.value)
+    if given is None or not isinstance(config, cst.Call) or config not in program.training.arguments:
+        return ""
+    rows, batch = rows_written(tree, given.value), _step(program, config, _given(tree, config))[0]
+    steps, per_device = constant(tree, config, "max_steps"), batch_of(program, config)[0]
+    is_reached = steps in (None, -1) or (isinstance(steps, int) and steps * batch >= rows)
+    if not (is_reached and batch and isinstance(per_device, int)) or _is_set(tree, config, _DROP, "packing"):
+        return ""
+    share = -(-batch // processes)
+    repeated = -rows % (math.gcd(share, per_device) * processes)  # more with a larger batch on a larger GPU
+    return _REPEATED.format(processes, repeated, rows, share * processes) if rows and repeated else ""
+
+
+def _is_set(tree: Tree, config: cst.Call, *fields: str) -> bool:
+    return any(constant(tree, config, field) not in (None, False) for field in fields)
 
 
 #: Counts the rows that accelerate takes twice, so that each process has as many batches.
-_REPEATED = 'print("Rows repeated in an epoch:", -len({0}.train_dataset) % ({0}.args.train_batch_size * world_size))'
+_COUNTS = (
+    "if world_size > 1:\n"
+    '    print("Rows repeated in an epoch:", -len({0}.train_dataset) % ({0}.args.train_batch_size * world_size))'
+)
 
 
 def _lines(program: Program) -> Iterator[str]:
@@ -590,9 +624,9 @@ def _lines(program: Program) -> Iterator[str]:
         yield "share_streams({0})"
     if program.model_kind is not ModelKind.DENSE_TEXT or not _TABLES.issuperset(training.trainer_classes):
         yield "share_listed_rows({0})"
-    by_steps = any(passed(tree, config, "max_steps") for config in training.arguments)
-    if training.trainer_classes == ["SFTTrainer"] and not by_steps:
-        yield _REPEATED
+    repeats = not any(_is_set(tree, config, "max_steps", _DROP) for config in training.arguments)
+    if training.trainers and _EPOCHS.issuperset(training.trainer_classes) and repeats:
+        yield _COUNTS
 
 
 FIELD = "average_tokens_across_devices"
@@ -711,7 +745,7 @@ def _own_losses(program: Program) -> Iterator[Finding]:
         if edits and isinstance(steps, int) and steps % processes:
             batches = "one micro-batch" if steps == 1 else f"{steps} micro-batches"
             fitting = "one process" if steps == 1 else f"a number of processes that divides {steps}"
-            yield Finding(function, _SMALLER.format(processes, batches, fitting), severity=Severity.WARNING)
+            yield Finding(function, _SMALLER.format(processes, batches, fitting), todo=True)
     for given in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
         if isinstance(given, cst.FunctionDef) and not _count(tree, given)[1]:
             yield Finding(given, _UNUSED, todo=True)

@@ -23,6 +23,7 @@ _FREE = re.compile(
     r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.(virtual_memory|disk_usage)|shutil\.disk_usage"
     r"|pynvml\.nvmlDeviceGetMemoryInfo|GPUtil\.get(GPUs|Available)"
 )
+_PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
 _CHOICE = "differs between processes, and what the notebook chooses by it"
 _NEEDED = (
     "in all processes at once, because other code of this statement must run in each: move it to a statement of its "
@@ -111,9 +112,9 @@ def _own_values(program: Program) -> Iterator[Finding]:
     fields = [passed(tree, config, name) for config in configs for name in _SAME_EVERYWHERE]
     folders = [argument(config, "output_dir", 0) for config in configs]
     values = [field.value for field in (*fields, *folders) if field is not None]
-    free = [
-        call for call in program.execution.calls(_FREE, phase=Phase.BEFORE | Phase.BETWEEN) if _decides(program, call)
-    ]
+    early = Phase.BEFORE | Phase.BETWEEN
+    asked = [call for call in program.execution.calls(_PROGRAMS, phase=early) if "nvidia-smi" in tree.text(call)]
+    free = [call for call in [*program.execution.calls(_FREE, phase=early), *asked] if _decides(program, call)]
     for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *free]):
         choice = (
             _CHOICE if node in free else "differs between processes, and with it the folder or seed of the training"

@@ -63,8 +63,8 @@ _CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKi
 FEWER = "one process fewer than the machine has GPUs"
 _ONCE = "asks a service, which may answer each process differently; in the script one asks for all"
 _EACH = (
-    "asks a service in every process, and each may get other data and be billed for it: fetch it to a file once, "
-    "before the job"
+    "asks a service in every process, and each may get another answer: ask before the job, and read the answer from a"
+    " file; a server that keeps a state needs a copy for each process"
 )
 _STARTED = "starts a server in every process; in the script one process of each machine does, and runs what uses it"
 _USED = "uses a server that only one process of each machine starts; in the script that process does it"
@@ -199,6 +199,8 @@ def _server(program: Program, call: cst.Call) -> Finding:
 
 _RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
+_CLOCK = "each rank reads its own clock, and one may train once more than the others: count the rounds instead"
+_TIME = re.compile(r"\b(time|monotonic|perf_counter|now)\(")
 #: What calls a function again that failed.
 _RETRY = re.compile(r"accelerate(\.\w+)*\.find_executable_batch_size|(tenacity|retrying|retry)\.retry|backoff\.on_\w+")
 _EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
@@ -212,6 +214,9 @@ def trained_by_some_processes(program: Program) -> Iterator[Finding]:
         is_asked = program.execution.asks_rank(test.test) is not Who.EVERY and program.execution.runs(test)
         if is_asked and training.is_joint(test.body):
             yield Finding(test, _RANK, todo=True)
+    for loop in tree.of(cst.While):
+        if _TIME.search(tree.text(loop.test)) and training.is_joint(loop.body):
+            yield Finding(loop, _CLOCK, todo=True)
     for call in dict.fromkeys([*training.calls, *training.events]):
         if any(_goes_on(tree, above, call) for above in tree.ancestors(call)):
             yield Finding(call, _TRY, todo=True)

@@ -189,6 +189,7 @@ def model_prepared_twice(program: Program) -> Iterator[Finding]:
     tree = program.tree
     models = [argument(trainer, "model", 0) for trainer in program.training.trainers]
     names = {tree.text(model.value) for model in models if model is not None}
+    names |= {tree.text(each) for each in tree.attributes("model") if program.training.is_trainer(each.value)}
     for call in program.execution.calls(_PREPARE):
         given, statement = [tree.text(each.value) for each in call.args if each.keyword is None], tree.statement(call)
         if names.isdisjoint(given) and names.isdisjoint(tree.binds(statement)):

@@ -1,5 +1,7 @@
 """The rows that the processes train on."""
 
+import pickle
+import sys
 import zlib
 from typing import Any
 
@@ -33,7 +35,10 @@ def share_listed_rows(trainer: Any) -> None:
         checksum = datasets.fingerprint.Hasher.hash(sample)
         if any(other != checksum for other in gather_object([checksum])):
             print("The processes prepared different rows: all take the main process's")
-            setattr(trainer, name, broadcast_object_list([rows])[0])
+            try:
+                setattr(trainer, name, broadcast_object_list([rows])[0])
+            except (AttributeError, TypeError, pickle.PicklingError) as error:
+                sys.exit(f"The main process cannot send its rows, so prepare the same ones in all: {error}")
 
 
 def share_streams(trainer: Any) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 #: One process, two and four; each is killed or told to end in one number of processes and goes on in another.
 FOUR_ENDS = (
     End("SIGKILL", "step", 2, -1, processes=1),
@@ -67,6 +67,12 @@ CASES = {
     "vision": Case("vision"),
     "experts": Case("moe"),
     "packing": Case("packing"),
+    "stream": Case("sft_stream"),
+    "stream of prompts": Case("grpo_stream"),
+    "batch by free memory": Case("free_memory"),
+    "prepared model": Case("prepared_model"),
+    "engine after training": Case("vllm_after"),
+    "rows made by child processes": Case("map_on_gpus"),
     "pinned text": Case("sft_3b", "pinned"),
     "pinned grpo": Case("grpo", "pinned"),
     "pinned dpo": Case("dpo", "pinned", ends=FOUR_ENDS[:1]),  # transformers 4 takes the batch from the checkpoint
@@ -79,9 +85,9 @@ SHORT = "pinned text"
 
 def text_of(case: Case) -> str:
     """The notebook, as JSON."""
-    file = NOTEBOOKS / f"{case.source}.ipynb"
-    if file.exists():
-        return file.read_text(encoding="utf-8")
+    for folder in ("notebooks", "cases"):
+        if (file := FIXTURES / folder / f"{case.source}.ipynb").exists():
+            return file.read_text(encoding="utf-8")
     text = json.dumps(notebook("orpo" if case.source == "kto" else case.source))
     if case.source == "kto":
         text = text.replace("ORPO", "KTO")

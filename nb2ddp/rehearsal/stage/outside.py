@@ -145,21 +145,31 @@ class Outside:
     def _note_variables(self) -> None:
         """Note the environment variables that the script itself reads; a secret that is missing has a stand-in."""
         environ = type(os.environ)
-        original = environ.__getitem__
+        original, iterate = environ.__getitem__, environ.__iter__
+        listed = set[str]()  # of one who reads them all, and names none
 
         def getitem(self_: Any, name: str) -> str:
             asking = sys._getframe(1)
             asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
             is_set = asking.f_code.co_name in ("setdefault", "pop")
+            if name in listed:
+                listed.remove(name)
+                return original(self_, name)
             if is_set or LAUNCHED.match(name) or not self.log.is_asked(os.__file__, _collections_abc.__file__):
                 return original(self_, name)
             self.log.write(events.Need("environment variables", name))
             is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
-            if name not in list(self_) and (SECRET.search(name) or not is_asked):
+            if name not in list(iterate(self_)) and (SECRET.search(name) or not is_asked):
                 return self.variables.setdefault(name, "rehearsal")
             return original(self_, name)
 
+        def iterated(self_: Any) -> Iterator[str]:
+            if self.log.is_asked(os.__file__, _collections_abc.__file__):
+                listed.update(iterate(self_))
+            return iterate(self_)
+
         environ.__getitem__ = getitem  # type: ignore[method-assign]
+        environ.__iter__ = iterated  # type: ignore[method-assign]
 
     def _replace_programs(self) -> None:
         """Let programs that the script itself starts do nothing, with success."""
@@ -223,7 +233,7 @@ class Outside:
         time.sleep = sleep
 
     def _replace_servers(self) -> None:
-        """Answer `{}` in the place of a server that was not started, once the script has asked for programs."""
+        """Answer in the place of a server that was not started, once the script has asked for programs."""
         original = socket.socket.connect
 
         def connect(self_: Any, address: Any) -> None:

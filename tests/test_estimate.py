@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.estimates import Run, limited, runs
+from benchmarks.estimates import Run, runs
 from nb2ddp.cli.main import main
 from nb2ddp.estimate import hub
 from nb2ddp.estimate.answer import BUSY, Fit, answer, gain, in_short
@@ -65,13 +65,6 @@ def test_each_training_has_its_own_adapters_and_rows() -> None:
 @pytest.mark.parametrize("run", list(runs()), ids=lambda run: f"{run.kind}-{run.precision}-{run.rows}x{run.tokens}")
 def test_no_estimate_is_below_the_measured_peak(run: Run) -> None:
     assert 1.0 <= run.ratio <= 1.5
-
-
-def test_what_fits_a_smaller_gpu_was_trained_in_its_memory() -> None:
-    found = list(limited())
-    assert {round(run.limit) for run in found} == {16, 24, 42, 85}
-    assert all(run.peak < run.limit * 1e9 for run in found)
-    assert all(1.0 <= run.ratio <= 1.5 for run in found)
 
 
 def test_what_is_read_of_a_notebook() -> None:
@@ -172,16 +165,6 @@ def test_full_fine_tuning_of_8b_does_not_fit_24_gb() -> None:
     full = LOAD.format("load_in_4bit = False, full_finetuning = True")
     assert not fit(full, "RTX 4090").fits
     assert fit(full, "H100").fits
-
-
-def test_pairs_take_twice_the_memory_of_rows() -> None:
-    dpo = LOAD.replace("SFT", "DPO").format("load_in_4bit = True")
-    alone, pairs = fit(LOAD.format("load_in_4bit = True"), "T4"), fit(dpo, "T4")
-    assert pairs.peak > alone.peak
-
-
-def test_more_processes_share_the_batch() -> None:
-    assert fit(LOAD.format("load_in_4bit = True"), "H100", processes=8).rows == 1
 
 
 def test_completions_are_divided_as_in_the_script() -> None:

@@ -74,15 +74,6 @@ def test_convert_commit_edit_commit(project: Path) -> None:
     assert commit(project).returncode == 0
 
 
-def test_a_bad_notebook_fails_the_commit_with_its_place(project: Path) -> None:
-    write(project / "notebooks/a.ipynb", "x = = 1")
-    git(project, "add", "notebooks")
-    failed = commit(project)
-    assert failed.returncode == 1
-    assert "notebooks/a.ipynb:cell 1:1:5: DDP001 error: the cell is not Python" in failed.stderr
-    assert not (project / "scripts").exists()
-
-
 def test_the_checking_hook_writes_nothing(project: Path, hooks: Path) -> None:
     use(project, hooks, "nb2ddp-check")
     write(project / "notebooks/a.ipynb")

@@ -52,39 +52,6 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb", *cells, *CELLS)
         assert said in command("a.ipynb", "train.py").stderr.splitlines()
 
-    @pytest.mark.parametrize(
-        ("first", "needs"),
-        [
-            ("!pip install snac", True),
-            ("!pip install -U uv\n!apt install ffmpeg", True),
-            (CELLS[1], True),
-            ("from own import Trainer", False),
-        ],
-    )
-    def test_lists_packages_where_it_needs_some(
-        self, command: Command, tmp_path: Path, first: str, needs: bool
-    ) -> None:
-        write(tmp_path / "a.ipynb", f"{first}\nTrainer().train()")
-        said = "Install its packages with" in command("a.ipynb", "train.py").stderr
-        assert (said, (tmp_path / "train.requirements.txt").exists()) == (needs, needs)
-
-    @pytest.mark.parametrize(
-        ("line", "packages"),
-        [
-            ("!apt-get install -y ffmpeg libsndfile1 > /dev/null", "ffmpeg, libsndfile1"),
-            ("!command -v zstd || (apt-get -qq update && apt-get -qq install -y zstd) >/dev/null 2>&1", "zstd"),
-            ("import subprocess\nsubprocess.run('apt install espeak-ng', shell = True)", "espeak-ng"),
-            ("%%bash\nsudo apt-get install ffmpeg", "ffmpeg"),
-            ("!apt-get update\n!pip install snac", ""),
-        ],
-    )
-    def test_warns_of_what_the_system_must_have(
-        self, command: Command, tmp_path: Path, line: str, packages: str
-    ) -> None:
-        write(tmp_path / "a.ipynb", line, *CELLS[1:])
-        said = re.findall("DDP306 warning: installs (.*) on the machine", command("a.ipynb", "train.py").stdout)
-        assert said == ([packages] if packages else [])
-
     def test_a_second_run_touches_nothing(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb", "train.py")
@@ -423,10 +390,6 @@ class TestBadNotebook:
         assert re.findall(r"^bad.ipynb:cell (\S+): DDP", result.stdout, re.MULTILINE) == places
         assert f"1 failed; {len(places)} errors" in result.stderr
 
-    def test_names_the_line_of_code(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "bad.ipynb", "x = 1", "y = 2\nz = = 3")
-        assert command("bad.ipynb", "train.py").stdout.splitlines()[-1] == "    z = = 3"
-
     def test_not_a_file(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "folder" / "finetune.ipynb")
         for name, message in (
@@ -442,17 +405,6 @@ class TestBadNotebook:
         os.mkfifo(tmp_path / "pipe.ipynb")
         result = command("pipe.ipynb", "train.py")
         assert (result.exit_code, result.stdout) == (2, "pipe.ipynb: DDP001 error: is not a regular file\n")
-
-    def test_an_old_notebook_is_upgraded(self, command: Command, tmp_path: Path) -> None:
-        cells = [
-            {"cell_type": "heading", "level": 1, "source": "Old", "metadata": {}},
-            *({"cell_type": "code", "language": "python", "input": c, "outputs": [], "metadata": {}} for c in CELLS),
-        ]
-        old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""}, "worksheets": [{"cells": cells}]}
-        (tmp_path / "old.ipynb").write_text(json.dumps(old))
-        result = command("old.ipynb", "train.py")
-        assert result.exit_code == 0, result.output
-        assert "device_map" in (tmp_path / "train.py").read_text()
 
     def test_nothing_in_it_steers_the_terminal(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "bad.ipynb", code("\x1b[2J\x1b]0;gone\x07 = = 1"))

@@ -43,11 +43,6 @@ class TestFileLine:
         old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["a\n", "b"]}]}], "nbformat": 3}
         assert file_lines(json.dumps(old, indent=1), ["a\nb"]) == [[8, 9]]
 
-    def test_of_carriage_returns(self) -> None:
-        content = json.dumps(document(code(["a\r\n", "b\r", "c"])), indent=1)
-        first = content.split("\n").index('    "a\\r\\n",') + 1
-        assert file_lines(content, ["a\nb\nc"]) == [[first, first + 1, first + 2]]
-
 
 class TestJson:
     def test_says_everything(self, command: Command, tmp_path: Path) -> None:
@@ -89,15 +84,6 @@ class TestGithub:
         assert line.startswith(start)
         assert "::cell 3:2:11: nothing shows the batch of this training" in line
 
-    def test_stale_and_broken_are_errors(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "n/a.ipynb")
-        write(tmp_path / "n/b.ipynb", "x = = 1")
-        result = command("n", "-o", "out", "--check", "--format", "github")
-        stale, broken = result.stdout.splitlines()
-        assert stale.startswith("::error file=n/a.ipynb,line=1,title=DDP901 script-out-of-date::out/a.py does ")
-        assert broken.startswith("::error file=n/b.ipynb,line=")
-        assert result.exit_code == 2
-
     def test_nothing_in_a_notebook_makes_a_command_of_its_own(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb", metadata={"language_info": {"name": "x%\r\n::error::gone"}})
         result = command("a.ipynb", "t.py", "--format", "github")
@@ -132,14 +118,6 @@ class TestSarif:
         assert warning["locations"][0]["logicalLocations"][0]["name"] == "cell 3"
         levels = {found["ruleId"]: found["level"] for found in run["results"]}
         assert (levels["DDP001"], levels["DDP901"], levels["DDP101"]) == ("error", "error", "note")
-
-    def test_of_nothing_fits_too(
-        self, command: Command, tmp_path: Path, validator: jsonschema.protocols.Validator
-    ) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "pyproject.toml").write_text('[tool.nb2ddp]\nselect = ["DDP401"]\n')
-        result = command(str(tmp_path / "a.ipynb"), "t.py", "--format", "sarif")
-        validator.validate(json.loads(result.stdout))
 
     def test_fingerprints_outlive_a_new_cell_above(self, command: Command, tmp_path: Path) -> None:
         def fingerprints() -> dict[str, str]:
@@ -206,10 +184,6 @@ class TestSuppression:
         write(tmp_path / "a.ipynb", *CELLS, f"x = 1  {comment}")
         result = command("a.ipynb", "t.py")
         assert result.stdout.splitlines()[0] == f"a.ipynb:cell 5:1:8: DDP902 warning: unused suppression: {message}"
-
-    def test_a_string_is_no_comment(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", *CELLS, "x = '# nb2ddp: ignore[DDP101]'")
-        assert "DDP902" not in command("a.ipynb", "t.py").stdout
 
     def test_of_a_rule_that_is_left_out_is_not_called_unused(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")

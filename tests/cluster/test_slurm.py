@@ -88,15 +88,3 @@ def test_one_killed_process_ends_the_job(cluster: Cluster, tmp_path: Path) -> No
     print(f"killed rank 1: the job ended {time.monotonic() - killed:.1f} s later as {state(number, cluster)}")
     assert state(number, cluster)[0] == "FAILED"
     assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
-
-
-def test_cancelled_job_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    launch = Launch(gpus=1, machines=2, launcher="slurm")
-    job = prepare(tmp_path / "job", launch, steps=10_000)
-    number = submit(job, cluster)
-    wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
-    assert not is_over(number, cluster), said(job)
-    cluster.call("scancel", number)
-    assert wait_for(lambda: not job.processes(), END_SECONDS), job.processes()
-    assert wait_for(lambda: is_over(number, cluster), END_SECONDS)
-    assert state(number, cluster)[0] == "CANCELLED"

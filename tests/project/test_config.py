@@ -50,13 +50,6 @@ def test_an_output_folder_makes_arguments_short(
     assert files(tmp_path / "nb/x") == {"a.ipynb"}
 
 
-def test_another_output_folder_mirrors_the_folder_that_is_named(command: Command, tmp_path: Path) -> None:
-    configure(tmp_path, "output-dir = 'scripts'\n")
-    write(tmp_path / "nb/a.ipynb")
-    assert command("nb", "-o", "other").exit_code == 0
-    assert files(tmp_path / "other") == {"a.py", "accelerate_config.yaml"}
-
-
 def test_exclude_counts_for_named_files(command: Command, tmp_path: Path) -> None:
     configure(tmp_path, "output-dir = 'out'\nexclude = ['a.ipynb']\n")
     for name in "ab":
@@ -91,16 +84,6 @@ fail-on-warnings = true
     assert "#SBATCH --nodes=2" in batch
     write(tmp_path / "big/strict.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
     assert command(".").exit_code == 1
-
-
-def test_two_settings_for_one_launch_file_are_refused(command: Command, tmp_path: Path) -> None:
-    configure(tmp_path, "output-dir = 'out'\n[[tool.nb2ddp.overrides]]\nfiles = ['b.ipynb']\ngpus = 4\n")
-    write(tmp_path / "a.ipynb")
-    write(tmp_path / "b.ipynb")
-    result = command(".")
-    assert result.exit_code == 2
-    assert "a.ipynb and b.ipynb want different settings in one" in result.stderr
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

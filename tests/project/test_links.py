@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.project import links
-from nb2ddp.project.files import Job
 from nb2ddp.project.links import file_address, file_name, is_link
 from nb2ddp.results import NotebookError
 from tests.command import Command
@@ -150,6 +149,3 @@ class TestCommand:
         assert result.exit_code == 2
         assert message in result.stdout
         assert list(tmp_path.iterdir()) == []
-
-    def test_job_of_a_link_reads_no_file(self) -> None:
-        assert not Job(Path("x.ipynb"), Path("t.py"), None, "https://example.com/x.ipynb").is_file  # type: ignore[arg-type]

@@ -133,15 +133,6 @@ class TestCommand:
         assert command("a.ipynb", "--keep", "nothing").exit_code == 0
         assert 'model.save_pretrained("theirs")' in (tmp_path / "a.py").read_text()
 
-    def test_a_conflict_ends_where_the_notebooks_lines_are_taken(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        edit(tmp_path / "a.py")
-        edit(tmp_path / "a.py", '.save_pretrained("lora")', '.save_pretrained("theirs")')
-        write(tmp_path / "a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
-        assert command("a.ipynb").exit_code == 0
-        assert EDIT[1] in (tmp_path / "a.py").read_text()
-
     @pytest.mark.parametrize("name", ["mine.py", "accelerate_config.yaml"])
     def test_a_file_of_somebody_else_is_refused(self, command: Command, tmp_path: Path, name: str) -> None:
         write(tmp_path / "a.ipynb")
@@ -191,20 +182,6 @@ class TestCommand:
         patched = (tmp_path / "a.py").read_text()
         command("a.ipynb")
         assert (tmp_path / "a.py").read_text() == patched
-
-    def test_check_with_diff_shows_both(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        edit(tmp_path / "a.py")
-        same = command("a.ipynb", "--check", "--diff")
-        assert (same.exit_code, same.stdout) == (0, "")
-        assert "DDP904 warning: a.py was edited by hand" in same.stderr
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-        stale = command("a.ipynb", "--diff", "--check")
-        assert stale.exit_code == 1
-        assert stale.stdout == command("a.ipynb", "--diff").stdout
-        assert "DDP901 error: a.py is out of date" in stale.stderr
-        assert command("a.ipynb", "--check", "--diff", "--format", "json").exit_code == 2
 
     def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command, tmp_path: Path) -> None:
         for name in ("a", "b"):

@@ -200,12 +200,6 @@ class TestCheckpointing:
         called = f"skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\n{REPEATED}"
         assert f"\n{called}\n# Train!\n# It takes a while\ntrainer.train()\n" in source
 
-    def test_a_comment_of_the_cell_before_is_another(self) -> None:
-        cells = [CELLS[1], CELLS[2].replace("trainer.train()", "# what comes next"), "trainer.train()"]
-        source = convert_source(text(*cells)).files["train.py"]
-        called = f"skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\n{REPEATED}"
-        assert f"# what comes next\n\n# %% Cell 3\n{called}\ntrainer.train()\n" in source
-
     @pytest.mark.parametrize("size", ["notebook", 2])
     def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:
         source = convert_source(text(*CELLS), options=Options(batch=size)).files["train.py"]

@@ -114,11 +114,6 @@ def test_an_older_package_ends_every_process(
     start(notebook, world_size=1)
 
 
-def test_a_trainer_of_another_module_may_be_one_of_grpo() -> None:
-    training = "import my_training\nfrom unsloth import FastLanguageModel\nmy_training.trainer.train()"
-    assert dict(floors(parse(text(code(training)))))["unsloth"] == "2026.9.14"
-
-
 def test_versions_are_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, unsloth="2026.10.1", unsloth_zoo="2026.10.1")
     assert dict(floors(parse(TEXT))) == {"unsloth": "2026.7.1", "unsloth_zoo": "2026.9.9"}

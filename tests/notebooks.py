@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.codes import Example, read_page
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.options import Options
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.rule import Rule
 
-#: Further examples of rules, in the form of their pages.
-FURTHER = Path(__file__).parent / "rules" / "examples"
 #: What stands between two cells of a rule's example.
 CELL_BREAK = "# %%\n"
 #: The cells of the smallest notebook that trains: what `MINIMAL` says, each rule has its place in.
@@ -58,12 +55,6 @@ def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(*cells, **fields), encoding="utf-8")
     return path
-
-
-def examples(rule: Rule) -> tuple[Example, ...]:
-    """A rule's examples: those of its page, which a user reads, then further ones."""
-    page = FURTHER / f"{rule.code}.md"
-    return rule.examples + (read_page(page)[1] if page.exists() else ())
 
 
 def example_notebook(code: str) -> Notebook:

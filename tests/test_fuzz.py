@@ -26,7 +26,8 @@ from nb2ddp.project.inputs import Input, InputError, script_for
 from nb2ddp.project.pool import Mode, convert_job
 from nb2ddp.results import Result, Status
 from nb2ddp.rules.index import RULES
-from tests.notebooks import CELLS, code, document, examples, markdown
+from tests.examples import examples
+from tests.notebooks import CELLS, code, document, markdown
 
 CASES = int(os.environ.get("NB2DDP_FUZZ_CASES", "200"))
 #: Of all cases, the share of each test.

@@ -32,7 +32,7 @@ def as_sarif(results: Sequence[Result]) -> str:
             "id": code,
             "name": rule.name,
             "shortDescription": {"text": rule.summary},
-            "fullDescription": {"text": rule.why},
+            "fullDescription": {"text": "\n\n".join(rule.paragraphs[1:])},
             "help": {"text": f"nb2ddp explain {code}"},
         }
         for code, rule in KNOWN.items()

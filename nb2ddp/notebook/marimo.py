@@ -102,14 +102,14 @@ def _cell(
     if _of_app(maker) in ("cell", "setup"):
         return _body(statement, number, lines, strings)
     first = (maker.end_lineno or maker.lineno) + 1
-    return _made(number, "\n".join(lines[first - 1 : _end(statement, lines)]), first)
+    return _made(number, "\n".join(lines[first - 1 : statement.end_lineno]), first)
 
 
 def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]) -> Cell:
     """Return a function's body as a cell, without the `return` of its names and its indentation."""
     body: list[ast.stmt] = getattr(statement, "body")  # noqa: B009 - a function's, a class's or a `with`'s
     code = list(body)
-    last = _end(statement, lines)
+    last = statement.end_lineno or 0
     if isinstance(code[-1], ast.Return):
         last = code.pop().lineno - 1
     if len(code) == 1 and (markdown := _markdown(code[0])) is not None:
@@ -134,17 +134,6 @@ def _first_line(statement: ast.stmt, lines: Sequence[str]) -> int:
     """The line below the header, which comments may stand on."""
     tokens = tokenize.generate_tokens(io.StringIO("\n".join(lines[statement.lineno - 1 :])).readline)
     return statement.lineno + next(token for token in tokens if token.type == tokenize.NEWLINE).end[0]
-
-
-def _end(statement: ast.stmt, lines: Sequence[str]) -> int:
-    """Return the last line of a block, including final comments."""
-    end = statement.end_lineno or statement.lineno
-    for number in range(end + 1, len(lines) + 1):
-        line = lines[number - 1]
-        if line.strip() and not line[0].isspace():
-            break
-        end = number if line.strip() else end
-    return end
 
 
 def _markdown(statement: ast.stmt) -> str | None:

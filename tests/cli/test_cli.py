@@ -229,7 +229,7 @@ class TestAbout:
         result = command("explain", name)
         assert result.exit_code == 0
         assert result.stdout.startswith("DDP101 model-not-on-local-gpu\n")
-        assert "  +    device_map = local_rank,\n" in result.stdout
+        assert "\n+    device_map = local_rank,\n" in result.stdout
         assert "Left alone:" in result.stdout
 
     def test_explain_the_beginning_of_codes(self, command: Command) -> None:

@@ -1,0 +1,69 @@
+"""The examples of the pages of rules, which are the rules' tests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nb2ddp.rules.rule import Rule
+
+PAGES = Path(__file__).parents[1] / "docs" / "rules"
+#: Further examples of rules, in the form of their pages.
+FURTHER = Path(__file__).parent / "rules" / "examples"
+_BLOCK = re.compile(
+    r"^(?:(?P<title>\S[^\n]*):\n\n)?^(?P<fence>`{3,})(?P<kind>diff|python)\n(?P<code>.*?)^(?P=fence)$", re.M | re.S
+)
+_OPTIONS = re.compile(r"with `(.*)`$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of a page: a notebook's code, and the script's after one rule alone.
+
+    Cells are separated by a line `# %%`; a cell's last line `#> KeyError: 'a'` is its saved error.
+
+    Attributes:
+        code: a diff with all lines if the rule rewrites something, else the notebook's code.
+        is_diff: the rule rewrites something.
+        title: the line above it, such as "Left alone", "Reported" if the rule finds something and rewrites nothing, or
+            "With `resume = true`".
+    """
+
+    code: str
+    is_diff: bool
+    title: str = ""
+
+    @property
+    def before(self) -> str:
+        """The notebook's code."""
+        return self._without("+") if self.is_diff else self.code
+
+    @property
+    def after(self) -> str | None:
+        """The script's code; None if the rule rewrites nothing."""
+        return self._without("-") if self.is_diff else None
+
+    @property
+    def reported(self) -> bool:
+        """The rule finds something and rewrites nothing."""
+        return self.title.startswith("Reported")
+
+    @property
+    def options(self) -> str:
+        """The options of the conversion, as pyproject.toml has them."""
+        return "".join(_OPTIONS.findall(self.title))
+
+    def _without(self, mark: str) -> str:
+        return "".join(f"{line[1:]}\n" for line in self.code.split("\n")[:-1] if line[:1] != mark)
+
+
+def read_page(page: Path) -> tuple[Example, ...]:
+    """Read the examples of a page; none where there is no page."""
+    text = page.read_text(encoding="utf-8").partition("\n")[2] if page.exists() else ""
+    return tuple(Example(b["code"], b["kind"] == "diff", b["title"] or "") for b in _BLOCK.finditer(text))
+
+
+def examples(rule: Rule) -> tuple[Example, ...]:
+    """A rule's examples: those of its page, which a user reads, then further ones."""
+    return read_page(PAGES / f"{rule.code}.md") + read_page(FURTHER / f"{rule.code}.md")

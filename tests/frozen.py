@@ -1,14 +1,12 @@
 """Show what a change does to the scripts of all notebooks at hand.
 
 `python -m tests.frozen` converts each notebook in four sets of options and compares scripts, other files, findings and
-refusals, without the lines `convert again:`, with those that tests/frozen.json has the hashes of. It prints one diff
-for each distinct change, with the number of notebooks that have it, and ends with 1 where anything differs. `--update`
-renews the hashes once a person has read the changes. `--against main` compares with what a commit makes of the
-notebooks instead, as is done with HEAD where there are no hashes; `--every 8` takes each eighth notebook.
+refusals, without the lines `convert again:`, with what HEAD makes of it, or the commit `--against`. It prints one diff
+for each distinct change, with the number of notebooks that have it, and ends with 1 where anything differs.
+`--every 8` takes each eighth notebook.
 
 The notebooks are those of the folders in `../shared/corpus`, beside the checkout that the worktree belongs to, and of
-each FOLDER that is named, which have no hashes: they are compared with the commit that renewed these last. What a
-commit makes of a notebook is kept below the folder for temporary files.
+each FOLDER that is named. What a commit makes of a notebook is kept below the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 
 from nb2ddp.convert import convert_source
@@ -35,7 +32,6 @@ from nb2ddp.options import Launch, Options
 from nb2ddp.results import Diagnostic, NotebookError
 
 ROOT = Path(__file__).resolve().parent.parent
-HASHES = Path(__file__).with_suffix(".json")
 #: Functions, since one version may not know the options of another.
 SETS: dict[str, Callable[[], Options]] = {
     "default": Options,
@@ -142,16 +138,6 @@ def named(notebook: Path) -> str:
     return f"{notebook.parent.name}/{notebook.name}"
 
 
-def hashes(notebooks: Sequence[Path], results: Path) -> dict[str, str]:
-    """For each notebook the hash of its result in each set of options."""
-    found = {}
-    for notebook in notebooks:
-        made = _read(results, notebook)
-        digests = [sha256(json.dumps(made[chosen]).encode()).hexdigest()[:8] for chosen in SETS]
-        found[named(notebook)] = " ".join(digests)
-    return found
-
-
 def hunks(before: str, after: str) -> Iterator[str]:
     """The hunks of a diff, without the lines that say where they are."""
     diff = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
@@ -184,8 +170,7 @@ def compare(notebooks: Sequence[Path], before: Path, after: Path) -> tuple[set[s
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", metavar="FOLDER")
-    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit, not with the hashes")
-    parser.add_argument("--update", action="store_true", help="renew the hashes")
+    parser.add_argument("--against", metavar="COMMIT", default="HEAD", help="what to compare with (default HEAD)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each N-th notebook")
     parser.add_argument("--show", type=int, default=40, metavar="N", help="distinct changes to show (default 40)")
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
@@ -193,21 +178,13 @@ def main(arguments: Sequence[str]) -> int:
     if given.results:
         convert_all([Path(name) for name in given.folders], given.results)
         return 0
-    notebooks = notebooks_of([*corpus(), *([] if given.update else map(Path, given.folders))])[:: given.every]
+    notebooks = notebooks_of([*corpus(), *map(Path, given.folders)])[:: given.every]
     with tempfile.TemporaryDirectory() as now:
         results_of(ROOT, notebooks, Path(now))
-        if given.update:
-            HASHES.write_text(json.dumps(hashes(notebooks, Path(now)), indent=0) + "\n", encoding="utf-8")
-            return 0
-        if given.against or not HASHES.exists():
-            commit, changed = git("rev-parse", f"{given.against or 'HEAD'}^{{commit}}"), notebooks
-        else:
-            kept, made = json.loads(HASHES.read_text(encoding="utf-8")), hashes(notebooks, Path(now))
-            commit = git("log", "-1", "--format=%H", "--", str(HASHES))
-            changed = [notebook for notebook in notebooks if kept.get(named(notebook)) != made[named(notebook)]]
+        commit = git("rev-parse", f"{given.against}^{{commit}}")
         with code_of(commit) as code:
-            results_of(code, changed, _KEPT / commit)
-        differing, changes = compare(changed, _KEPT / commit, Path(now))
+            results_of(code, notebooks, _KEPT / commit)
+        differing, changes = compare(notebooks, _KEPT / commit, Path(now))
     ranked = sorted(changes.values(), key=len, reverse=True)
     for places in ranked[: given.show]:
         print(f"=== {len(places)} notebooks, such as {next(iter(places.values()))}\n")

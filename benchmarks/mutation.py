@@ -125,7 +125,6 @@ def main(names: list[str]) -> None:
             copy(path, Path(temporary, part))
         for name in names or TESTS:
             results[name] = measured(Path(temporary), name)
-            print(name, json.dumps(results[name], indent=1), flush=True)
             OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     rows = [[name, str(each["breaks"]), str(each["breaks"] - len(each["unnoticed"]))] for name, each in results.items()]
     print(table(["module", "breaks", "noticed"], rows))

@@ -1,8 +1,9 @@
 """Rehearse many notebooks, keep what came out, and tell it in docs/rehearsal.md.
 
-    python -m benchmarks.rehearsals users FOLDER ... --nameless [--again PATTERN] [--failed]
+    python -m benchmarks.rehearsals users FOLDER ... --nameless [--again PATTERN]
     python -m benchmarks.rehearsals sample FOLDER ... --draw 20 --seed 20261122
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
+    python -m benchmarks.rehearsals faults           # the planted faults of tests/e2e/faults.py
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 Of a notebook that is told `--versions notebook`, `typed` is the code with it, or in the pins of most notebooks.
@@ -36,8 +37,11 @@ from benchmarks.gpu.kinds import KINDS
 from benchmarks.gpu.scripts import notebook
 from benchmarks.tables import fill, table
 from nb2ddp.convert import convert_source
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import headline
 from nb2ddp.results import NotebookError
-from tests.e2e.faults import FAULTS
+from tests.e2e.faults import FAULTS, is_found
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "rehearsals.json"
@@ -101,6 +105,17 @@ def nameless(name: str, told: Result) -> tuple[str, Result]:
         if key in told
     }
     return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})
+
+
+def planted_and_found(name: str) -> Result:
+    """Whether a planted fault is found in a rehearsal of its script, and what is said of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{name}.py")
+        file.write_text(FAULTS[name].text())
+        plan = read(file)
+        verdict = rehearse(plan, Options(offline=True, limit=300))
+    found = is_found(FAULTS[name], plan, verdict)
+    return {"script": FAULTS[name].script, "found": found, "verdict": headline(verdict)}
 
 
 def write(results: Kept, out: Path) -> None:
@@ -178,12 +193,11 @@ TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "faults": pla
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rehearsals", description=__doc__)
-    parser.add_argument("set", choices=SETS, nargs="?")
+    parser.add_argument("set", choices=[*SETS, "faults"], nargs="?")
     parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--draw", type=int, default=0, help="only so many, drawn from those that convert")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
-    parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--nameless", action="store_true", help="keep no words of the notebooks")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/rehearsal.md")
     return parser.parse_args()
@@ -192,6 +206,10 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+    for name in FAULTS if given.set == "faults" else ():
+        if name not in results["faults"] or fnmatch.fnmatch(name, given.again):
+            results["faults"][name] = planted_and_found(name)
+            write(results, OUT)
     with tempfile.TemporaryDirectory() as scratch:
         if given.set == "kinds":
             write_kinds(Path(scratch))
@@ -201,7 +219,6 @@ def main() -> None:
             for path in drawn(given.folders or [Path(scratch)], given.draw, given.seed)
             if not {name_of(path), nameless(name_of(path), {})[0]} & found.keys()
             or fnmatch.fnmatch(name_of(path), given.again)
-            or (given.failed and found.get(name_of(path), {}).get("code"))
         ]
         for path in todo:
             told = rehearsed(path)

@@ -40,11 +40,10 @@ def only(events: Sequence[Facts], name: str) -> list[Facts]:
 
 
 def rows_seen(ends: Sequence[Facts]) -> Facts:
-    """How many rows the processes trained on together, how many of them were different, and a hash of which."""
+    """How many rows the processes trained on together, and a hash of which."""
     rows = [row for end in ends for batch in end["fetched"][: end["micro_batches"]] for row in batch]
     return {
         "rows": len(rows),
-        "distinct": len(set(rows)),
         "which": hashlib.sha256(json.dumps(sorted(set(rows))).encode()).hexdigest()[:16],
     }
 
@@ -57,24 +56,17 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
     facts: Facts = {
         "per_device": begin["per_device"],
         "accumulation": begin["accumulation"],
-        "resumed_at": begin["done"],
         "began": round(begin["time"] - launched, 3),
-        "dtypes": begin["dtypes"],
-        "weights_before": [events[0]["weights"] for events in ranks],
         "steps": [
             {"at": round(event["time"] - launched, 4), **{name: event[name] for name in kept if name in event}}
             for event in only(main, "step")
         ],
-        "evaluated": [{"step": event["step"], "loss": event["loss"]} for event in only(main, "evaluated")],
-        "saved": [[event["step"] for event in only(events, "saved")] for events in ranks],
     }
     if ends:
         facts |= {
             "ended": round(ends[0]["time"] - launched, 3),
-            "looked": round(begin["looked"] + ends[0]["looked"], 3),
             "weights": [end["weights"] for end in ends],
             "memory": [end["memory"] for end in ends],
-            "reserved": [end["reserved"] for end in ends],
             **rows_seen(ends),
         }
     return facts

@@ -3,8 +3,7 @@
 It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and ends a training after
 $BENCH_STEPS steps, if that is not 0; it changes nothing else.
 
-Events of a training, in order: "begin" with types and a hash of the weights to train; "step" for each logged step, with
-the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak memory, the indices of the rows
+Events of a training, in order: "begin"; "step" for each logged step, with the time after the GPU has finished it; "end" with the peak memory, the indices of the rows
 that were fetched, the number of micro-batches and a hash of the trained weights.
 """
 
@@ -45,11 +44,6 @@ def hash_of(model: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def dtypes(model: Any) -> list[str]:
-    """The types of the weights that are trained."""
-    return sorted({str(weight.dtype) for weight in model.parameters() if weight.requires_grad})
-
-
 def record_training(callbacks: ModuleType) -> None:
     """Follow the events that a trainer hands to its callbacks."""
     handler = callbacks.CallbackHandler
@@ -62,19 +56,12 @@ def record_training(callbacks: ModuleType) -> None:
             micro_batches = 0
             fetched.clear()
             sizes = {"per_device": args.per_device_train_batch_size, "accumulation": args.gradient_accumulation_steps}
-            start = time.time()
-            weights = {"weights": hash_of(self.model), "dtypes": dtypes(self.model)}
-            looked = time.time() - start
-            write("begin", steps=state.max_steps, done=state.global_step, looked=looked, **weights, **sizes)
+            write("begin", steps=state.max_steps, **sizes)
         elif event in ("on_substep_end", "on_step_end"):
             micro_batches += 1
         elif event == "on_log" and "loss" in logs:
             kept = {name: float(logs[name]) for name in ("loss", "grad_norm", "reward", "reward_std") if name in logs}
             write("step", step=state.global_step, **kept)
-        elif event == "on_log" and "eval_loss" in logs:
-            write("evaluated", step=state.global_step, loss=float(logs["eval_loss"]))
-        elif event == "on_save":
-            write("saved", step=state.global_step)
         elif event == "on_train_end":
             end_of_training(self.model)
         control = original(self, event, args, state, control, **kwargs)
@@ -88,17 +75,13 @@ def record_training(callbacks: ModuleType) -> None:
 def end_of_training(model: Any) -> None:
     import torch
 
-    start = time.time()
     on_gpu = torch.cuda.is_available()
     write(
         "end",
         weights=hash_of(model),
         memory=torch.cuda.max_memory_allocated() if on_gpu else 0,
-        reserved=torch.cuda.max_memory_reserved() if on_gpu else 0,
-        by_gpu=[torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count())],
         micro_batches=micro_batches,
         fetched=next(iter(fetched.values()), []),
-        looked=time.time() - start,
     )
 
 

@@ -3,8 +3,8 @@
 It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and ends a training after
 $BENCH_STEPS steps, if that is not 0; it changes nothing else.
 
-Events of a training, in order: "begin"; "step" for each logged step, with the time after the GPU has finished it; "end" with the peak memory, the indices of the rows
-that were fetched, the number of micro-batches and a hash of the trained weights.
+Events of a training, in order: "begin"; "step" for each logged step, with the time after the GPU has finished it; "end"
+with the peak memory, the indices of the rows that were fetched, the number of micro-batches and a hash of the weights.
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ _WIDTH: Final = 100
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
 _TEST: Final = """\
-{0} = [name for name in {1} if name not in os.environ]
-if {0}:
+if {0} := [name for name in {1} if name not in os.environ]:
     sys.exit(f"Missing: {{', '.join({0})}} (see the first lines of this script)" if is_main_process else 1)"""
-_TESTS = re.compile(r"^(missing_*) = \[.*\nif \1:\n    .*\n", re.MULTILINE)
+_TESTS = re.compile(r"^if missing_* := \[.*\n    .*\n", re.MULTILINE)
 
 
 def stated(script: str) -> list[str]:

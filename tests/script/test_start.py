@@ -226,3 +226,14 @@ def test_one_blank_line_is_between_the_parts_of_the_block_without_unsloth() -> N
     source = convert_source(text(training)).files["train.py"]
     assert re.search(r"[^\n]\n\nlocal_rank = ", source)
     assert "\nimport torch\n\nif world_size > 1 and torch.cuda" in source
+
+
+def test_a_text_lora_with_a_service_a_secret_and_a_time_limit_has_80_lines() -> None:
+    first = 'import os, random, requests\ntoken = os.environ["TOKEN"]\nrows = requests.get("https://a.org").json()'
+    block = (
+        script(first=f"{first}\nrandom.shuffle(rows)").partition("# %% Distributed setup\n")[2].partition("\n# %% ")[0]
+    )
+    lines = [line for line in block.splitlines() if line.strip()]
+    parts = ("def run_once(", "def skip_checkpointing_if_it_fits(", "if missing := ", "timedelta(", "set_seed(")
+    assert [part for part in parts if part not in block] == []
+    assert len(lines) <= 80

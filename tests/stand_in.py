@@ -115,12 +115,37 @@ def _jupyter(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     return []
 
 
+def _python(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    (each,) = words
+    script(each)
+    return []
+
+
+def _scp(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    *sources, target = words
+    assert ":" in target
+    assert all(map(whole, sources))
+    return []
+
+
+def _hf(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    assert words[:3] == ["jobs", "uv", "run"]
+    parser.add_argument("--flavor", required=True)
+    parser.add_argument("--secrets", action="append")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    command: list[str] = parser.parse_args(words[3:]).command
+    return command
+
+
 _PROGRAMS: dict[str, Callable[[list[str], argparse.ArgumentParser], list[str]]] = {
     "accelerate": _accelerate,
+    "hf": _hf,
     "jupyter": _jupyter,
     "pip": _pip,
+    "python": _python,
     "sbatch": _sbatch,
     "scontrol": _scontrol,
+    "scp": _scp,
     "srun": _srun,
     "torchrun": _torchrun,
     "uv": _uv,

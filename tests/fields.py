@@ -3,9 +3,7 @@
 The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
 of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it; a
 pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of the
-newest TRL it also says which modules of `trl.experimental` have trainers and their configs. Of the newest Unsloth it
-says which arguments the saving methods of its models take and need, which names of `save_method` it knows, and which
-arguments of TRL's configs it leaves out, by the library that they were of.
+newest TRL it also says which modules of `trl.experimental` have trainers and their configs.
 """
 
 from __future__ import annotations
@@ -18,13 +16,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-
-from nb2ddp.versions import tables
 
 FILE = Path(__file__).parent.parent / "nb2ddp" / "fields.json"
 #: The first release that is read of each library, and the classes whose arguments are taken down.
@@ -36,10 +31,7 @@ LIBRARIES = {
     "transformers": ("4.36.0", r"(Seq2Seq)?(TrainingArguments|Trainer)"),
 }
 #: The files that are read, by their paths in a wheel.
-_PATHS = {
-    **dict.fromkeys(LIBRARIES, r"\w+/(__init__|training_args\w*|trainer\w*|(trainer|experimental)/.*)\.py"),
-    "unsloth": r"unsloth/(save|models/rl_config_compat)\.py",
-}
+_PATHS = re.compile(r"\w+/(__init__|training_args\w*|trainer\w*|(trainer|experimental)/.*)\.py")
 Names = dict[str, set[str]]  # a class, or "" for what can be imported -> arguments, or names
 
 
@@ -67,9 +59,8 @@ def sources(library: str, version: str, folder: Path) -> dict[str, str]:
     )
     subprocess.run([*pip, f"{library}=={version}"], check=True, stderr=subprocess.DEVNULL)
     wheel = next(folder.glob(f"{library}-{version}-*.whl"))
-    wanted = re.compile(_PATHS[library])
     with zipfile.ZipFile(wheel) as archive:
-        found = {name: archive.read(name).decode() for name in archive.namelist() if wanted.fullmatch(name)}
+        found = {name: archive.read(name).decode() for name in archive.namelist() if _PATHS.fullmatch(name)}
     wheel.unlink()
     return found
 
@@ -165,74 +156,6 @@ def table(versions: list[str], seen: list[Names]) -> dict[str, dict[str, list[li
     }
 
 
-def unsloth(version: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """What Unsloth takes of a notebook's calls: see the top of this module."""
-    saved = ast.parse(files["unsloth/save.py"])
-    functions = {each.name: each for each in saved.body if isinstance(each, ast.FunctionDef)}
-    bound = [
-        each.args for each in ast.walk(saved) if isinstance(each, ast.Call) and _calls(each, "_bind_saving_method")
-    ]
-    methods = {
-        str(ast.literal_eval(name)): functions[ast.unparse(function)]
-        for function, _, name in bound
-        if ast.unparse(function) in functions
-    }
-    settings = constants(saved) | constants(ast.parse(files["unsloth/models/rl_config_compat.py"]))
-    return {
-        "release": version,
-        "saves": {
-            name: dict(zip(("takes", "needs"), signature(methods[name]), strict=True))
-            for name in sorted(methods)
-            if methods[name].args.kwarg is None
-        },
-        "save_methods": sorted(
-            {*settings["COMPRESSED_EXPORT_SCHEMES"], *settings["TORCHAO_EXPORT_SCHEMES"]}
-            | compared(functions["unsloth_save_model"], "save_method")
-            | compared(functions["unsloth_generic_save"], "save_method")
-        ),
-        "ignored": {each: settings[f"{each.upper()}_REMOVED_FIELD_ADVICE"] for each in LIBRARIES},
-    }
-
-
-def _calls(call: ast.Call, name: str) -> bool:
-    return ast.unparse(call.func) == name
-
-
-def constants(tree: ast.Module) -> dict[str, Any]:
-    """The values that a module binds to names, where they are written out."""
-    found = {}
-    for each in tree.body:
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Dict):
-            with suppress(ValueError):
-                found[ast.unparse(each.targets[0])] = ast.literal_eval(each.value)
-    return found
-
-
-def signature(method: ast.FunctionDef) -> tuple[list[str], list[str]]:
-    """The parameters of a method, and those that it fails without: no default, or `if x is None: raise`."""
-    taken = [each.arg for each in method.args.args[1:]]
-    raising = [ast.unparse(each.test) for each in method.body if isinstance(each, ast.If) and _raises(each)]
-    first_default = len(taken) - len(method.args.defaults)
-    return taken, [name for at, name in enumerate(taken) if at < first_default or f"{name} is None" in raising]
-
-
-def compared(function: ast.FunctionDef, name: str) -> set[str]:
-    """The texts that a function compares a parameter with, but for those that it refuses."""
-    refused = [each.test for each in ast.walk(function) if isinstance(each, ast.If) and _raises(each)]
-    tests = [each for each in ast.walk(function) if isinstance(each, ast.Compare) and ast.unparse(each.left) == name]
-    return {text for each in tests for text in _texts(each)} - {
-        text for each in refused if each in tests for text in _texts(each)
-    }
-
-
-def _texts(test: ast.expr) -> Iterator[str]:
-    yield from (each.value for each in ast.walk(test) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-
-
-def _raises(test: ast.If) -> bool:
-    return isinstance(test.body[0], ast.Raise)
-
-
 def main() -> None:
     made: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -242,8 +165,6 @@ def main() -> None:
             made[library] = {"releases": versions, **table(versions, [names(library, files) for files in read])}
             if library == "trl":
                 made[library]["experimental"] = experimental(read[-1])
-        newest = tables()["newest"]["unsloth"]
-        made["unsloth"] = unsloth(newest, sources("unsloth", newest, Path(folder)))
     write(made)
 
 

@@ -15,7 +15,7 @@ from nb2ddp.facts.flow import is_unconditional, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, token_of, tokens
 from nb2ddp.facts.questions import READS, given_tokens
-from nb2ddp.facts.releases import SUCCESSORS, fitting
+from nb2ddp.facts.releases import fitting
 from nb2ddp.facts.texts import held
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
@@ -158,7 +158,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
     for use, releases, _ in program.lacked:
         has = [release for release in fitting(program.tree, use.library, releases) if use.is_in(release)]
-        if has and use.name not in SUCCESSORS:
+        if has and not use.successor:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
 
 

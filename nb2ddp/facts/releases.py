@@ -1,8 +1,9 @@
 """Names and arguments of TRL and transformers that some of their releases do not have.
 
-`fields.json` says which release has what (`python -m tests.fields` makes it). Unsloth takes older names of TRL's
-arguments itself, and leaves out those that are gone, with a warning (rl_config_compat.py and trainer.py of 2026.10.9):
-with it, of TRL only what is imported counts here, and arguments that came later.
+`fields.json` says which release has what (`python -m tests.fields` makes it), `releases.toml` what to write instead.
+Unsloth takes older names of TRL's arguments itself, and leaves out those that are gone, with a warning
+(rl_config_compat.py and trainer.py of 2026.10.9): with it, of TRL only what is imported counts here, and arguments that
+came later.
 """
 
 from __future__ import annotations
@@ -19,14 +20,11 @@ import libcst as cst
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from nb2ddp import toml
 from nb2ddp.syntax.tree import Tree
 from nb2ddp.versions import tables
 
 _FILE = Path(__file__).parent.parent / "fields.json"
-#: Names that have a plain successor, which every version has that Unsloth takes.
-SUCCESSORS = {"evaluation_strategy": "eval_strategy", "tokenizer": "processing_class"}
-#: The transformers that TRL needs from a release on (`Requires-Dist` of its wheels).
-_NEEDS = {"0.20": "4.53", "0.21": "4.55", "0.23": "4.56"}
 _MADE = re.compile(
     r"(?:(?P<trl>trl|unsloth)|transformers|sentence_transformers)(?:\.\w+)*"
     r"\.(?P<name>\w+Config|\w*TrainingArguments|\w*(?P<trainer>Trainer))"
@@ -38,6 +36,31 @@ def table() -> Mapping[str, Any]:
     """What each release has, by library; see the top of `tests/fields.py`."""
     read: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
     return read
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of `releases.toml`, where the columns are explained."""
+
+    library: str
+    name: str
+    owner: str = ""
+    value: str = ""
+    position: int = 0
+    instead: str = ""
+    advice: str = ""
+
+
+@cache
+def changes(library: str) -> dict[str, Change]:
+    """The rows of a library, by the name that each is for."""
+    return {row["name"]: Change(**row) for row in toml.tables(__file__)["change"] if row["library"] == library}
+
+
+def successor(name: str) -> str:
+    """The argument that has taken the place of another, in every version that Unsloth takes; "" where none has."""
+    row = changes("transformers").get(name)
+    return row.instead if row is not None else ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +84,11 @@ class Use:
         return next((last for first, last in reversed(self.spans) if Version(first) < Version(release)), "")
 
     @property
+    def successor(self) -> str:
+        """The argument that has taken its place; see `successor`."""
+        return successor(self.name)
+
+    @property
     def home(self) -> str:
         """The module of `trl.experimental` that the newest TRL has it in, or ""."""
         return str(table()["trl"]["experimental"].get(self.name, ""))
@@ -82,17 +110,15 @@ def uses_unsloth(tree: Tree) -> bool:
 
 def uses(tree: Tree) -> Iterator[Use]:
     """What a notebook takes from TRL and transformers."""
-    for alias, name, module in _imported(tree):
+    for alias, name in _imported(tree):
         spans = _spans("trl", "", name)
-        if spans and module != "trl":  # it may have been there before TRL itself named it
-            spans = ((table()["trl"]["releases"][0], spans[0][1]), *spans[1:])
         if spans:
             yield Use(alias, "trl", name, spans)
     is_lenient = uses_unsloth(tree)
     for call in tree.live(cst.Call):
         if made := _MADE.fullmatch(tree.family(call.func)):
             for argument in call.args:
-                yield from _given(argument, made, is_lenient and not _is_read_later(tree, call, argument))
+                yield from _given(argument, made, is_lenient)
 
 
 #: What a release lacks, the releases that a job may have, and the versions that are asked for.
@@ -106,7 +132,7 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
         tree: the notebook.
         text: of its cells.
     """
-    of_library = {library: _releases(tree, text, library) for library in ("transformers", "trl")}
+    of_library = {library: available(tree, text, library) for library in ("transformers", "trl")}
     for use in uses(tree):
         releases = of_library[use.library]
         if releases and not use.is_in(releases[-1]):
@@ -114,17 +140,8 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
 
 
 def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
-    """What a notebook needs of a library, that with the oldest last release first.
-
-    Where that leaves the newest of the releases that a job may have out, what Unsloth would leave out of a call counts
-    too.
-    """
-    found = [use for use in uses(tree) if use.library == library and use.name not in SUCCESSORS]
-    having = [release for release in releases if all(use.is_in(release) for use in found)]
-    if library == "trl" and having and having[-1] != releases[-1]:
-        for use in _left_out(tree, library):
-            if kept := list(filter(use.is_in, having)):
-                found, having = [*found, use], kept
+    """What a notebook needs of a library, that with the oldest last release first."""
+    found = [use for use in uses(tree) if use.library == library and not use.successor]
     return sorted(found, key=lambda use: max((n for n, each in enumerate(releases) if use.is_in(each)), default=-1))
 
 
@@ -132,34 +149,6 @@ def fitting(tree: Tree, library: str, releases: tuple[str, ...]) -> tuple[str, .
     """The releases, of those that a job may have, that have all that a notebook needs; all if none has."""
     found = needed(tree, library, releases)
     return tuple(release for release in releases if all(use.is_in(release) for use in found)) or releases
-
-
-def _left_out(tree: Tree, library: str) -> Iterator[Use]:
-    """The arguments of TRL's that Unsloth leaves out where the installed one lacks them, or those of transformers'."""
-    advice = table()["unsloth"]["ignored"][library]
-    for call in tree.live(cst.Call) if uses_unsloth(tree) else ():
-        made = _MADE.fullmatch(tree.family(call.func))
-        config = re.sub("Trainer$", "Config", made["name"]) if made and made["trl"] else ""
-        if library == "transformers":
-            config = "TrainingArguments" if made and config and not made["trainer"] else ""
-        for argument in call.args if config else ():
-            name = argument.keyword.value if argument.keyword else ""
-            if name in advice and (spans := _spans(library, config, name)):
-                yield Use(argument, library, name, spans)
-
-
-def _is_read_later(tree: Tree, call: cst.Call, argument: cst.Arg) -> bool:
-    """Whether the notebook reads the field of a config that Unsloth would leave out: `args.max_prompt_length`."""
-    name = argument.keyword.value if argument.keyword else ""
-    fields = tree.attributes(name) if name in table()["unsloth"]["ignored"]["trl"] else []
-    read = [each.value for each in fields if not isinstance(tree.parents[each], cst.AssignTarget)]
-    return any(tree.value(owner) is call or _is_of_trainer(tree, owner) for owner in read)
-
-
-def _is_of_trainer(tree: Tree, owner: cst.BaseExpression) -> bool:
-    """True for `trainer.args`."""
-    is_args = isinstance(owner, cst.Attribute) and owner.attr.value == "args"
-    return is_args and tree.maker(cst.ensure_type(owner, cst.Attribute).value).endswith("Trainer")
 
 
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
@@ -171,7 +160,7 @@ def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator
     parent = "Trainer" if made["trainer"] else "TrainingArguments"
     inherited = () if made["trl"] and made["trainer"] else _spans("transformers", parent, name)
     if spans := inherited or (_spans("trl", made["name"], name) if made["trl"] else ()):
-        is_dropped = is_lenient and made["trl"] and not (inherited and name in SUCCESSORS)
+        is_dropped = is_lenient and made["trl"] and not (inherited and successor(name))
         library = "transformers" if inherited else "trl"
         yield Use(argument, library, name, ((spans[0][0], ""),) if is_dropped else spans)
 
@@ -180,14 +169,14 @@ def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
     return tuple((first, last) for first, last in table()[library].get(owner, {}).get(name, []))
 
 
-def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str, str]]:
-    """What is imported of TRL by its name: of TRL itself, of its models and its trainers, with the module."""
+def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
+    """What is imported of TRL by its name: of TRL itself, of its models and its trainers."""
     for statement, module, _ in tree.imports("trl"):
         is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
         is_certain = tree.is_live(statement) and tree.around(statement, cst.Try) is None
         if isinstance(statement, cst.ImportFrom) and is_theirs and is_certain:
             for alias in () if isinstance(statement.names, cst.ImportStar) else statement.names:
-                yield alias, alias.evaluated_name, module
+                yield alias, alias.evaluated_name
 
 
 @cache
@@ -249,27 +238,20 @@ def trl_beside(trl: str, transformers: str, with_unsloth: bool) -> str:
         with_unsloth: True leaves out those that Unsloth does not take.
     """
     last = next(reversed(taken("transformers", transformers, with_unsloth)), "")
-    first = next((first for first, needed in _NEEDS.items() if last and Version(last) < Version(needed)), "")
+    first = next(
+        (first for first, needed in toml.tables(__file__)["needs"].items() if last and Version(last) < Version(needed)),
+        "",
+    )
     bounds = f"{trl},<{first}".strip(",")
     return bounds if first and taken("trl", bounds, with_unsloth) else trl
 
 
-def newest(tree: Tree, text: str, library: str) -> str:
-    """The newest release of a library that a job may have; "" where none is known."""
-    return next(reversed(_releases(tree, text, library)), "")
-
-
-def _releases(tree: Tree, text: str, library: str) -> tuple[str, ...]:
+def available(tree: Tree, text: str, library: str) -> tuple[str, ...]:
     """The releases of a library that a job may have, the oldest first."""
     asked, with_unsloth = asked_for(text, library), uses_unsloth(tree)
-    other = "transformers" if library == "trl" else "trl"
-    beside = asked_for(text, other)
-    bounds = trl_beside(asked, beside, with_unsloth) if library == "trl" else asked
-    if with_unsloth and not bounds and is_too_old(other, beside):
-        own = [use for use in uses(tree) if use.name not in SUCCESSORS]
-        has_all = all(use.is_in(tables()["pinned"][use.library]) for use in own)
-        bounds = _as_pinned(library) if has_all else ""  # it comes with what stands for releases that are too old
-    return taken(library, bounds, with_unsloth)
+    if library == "trl":
+        asked = trl_beside(asked, asked_for(text, "transformers"), with_unsloth)
+    return taken(library, asked, with_unsloth)
 
 
 def _has_minor(bounds: SpecifierSet, release: str) -> bool:

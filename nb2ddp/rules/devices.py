@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -19,7 +19,7 @@ from nb2ddp.rules.rule import Finding, rule, without_names
 from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
-from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 _ENGINE = re.compile(r"vllm(\.\w+)*\.(LLM|LLMEngine|AsyncLLMEngine|AsyncLLM)(\.from_\w+)?")
 _CPU = re.compile(r"""["']cpu["']""")
@@ -34,21 +34,19 @@ _ENGINES = (
 @rule("DDP101")
 def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
     """Every model load gets `device_map = local_rank`."""
-    tree = program.tree
-    for call in program.loads:
-        if program.training.last is not None and program.execution.phase(call) is Phase.AFTER:
-            continue
+    tree, splits = program.tree, program.options.split_model
+    loads = [load for load in program.loads if not program.training.last or program.training.is_before_end(load)]
+    for call in loads:
         given = passed(tree, call, "device_map")
         text = tree.text(given.value) if given is not None else ""
-        if text.startswith("local_rank") or _CPU.search(text):
-            continue
-        if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
+        is_split = splits and given is not None and tree.literal(given.value) in SPLITTING
+        if text.startswith("local_rank") or _CPU.search(text) or is_split:
             continue
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
-        yield Finding(call, f"{said}: {_SPREAD_LOAD if program.options.split_model else _PLACED}", (edit,))
+        yield Finding(call, f"{said}: {_SPREAD_LOAD if splits else _PLACED}", (edit,))
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
@@ -89,7 +87,7 @@ def fixed_gpu(program: Program) -> Iterator[Finding]:
         if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
-                continue  # DDP101
+                continue  # which a load of a model takes
             yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, 'f"cuda:{local_rank}"'),))
     for call in program.execution.calls(phase=Phase.TOGETHER):
         given = _device(tree, call)
@@ -108,76 +106,29 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
 
 
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
-_SET = "is what the launcher sets for each process"
+_OUT = "is what the launcher sets for each process; the script leaves this out: set it where you start the script"
+_STAYS = "is what the launcher sets for each process: leave it out here"
 
 
 @rule("DDP103", Severity.WARNING)
 def launcher_variable_set(program: Program) -> Iterator[Finding]:
     """Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed."""
     tree = program.tree
-    for taken, names, is_all in _taken_out(program):
-        said = f"{', '.join(names)} {_SET}: without it each process trains alone"
-        edits = (Remove(taken, keep_comment=False, comments_above=True),) if is_all else ()
-        remedy = "; the script leaves this out" if is_all else ": leave it in the environment"
-        yield Finding(taken, f"{said}{remedy}", edits, todo=not is_all)
-    for node, name, _ in program.settings:
-        statement = holder(program, node)
-        if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
-            why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET
-            said = f"{name} {why}; the script leaves this out: say it where you start it"
-            yield Finding(node, said, (_without(tree, node, statement),))
-    known = {node for node, *_ in program.settings}
-    for call in program.tree.live(cst.Call):
-        if tree.qualified(call.func) == "os.environ.update":
-            strings = [text for text in tree.within(call, cst.SimpleString) if known.isdisjoint(tree.ancestors(text))]
-            words = {tree.content(text) for text in strings}
-            if named := sorted(words & LAUNCHER_VARIABLES):
-                yield Finding(call, f"{', '.join(named)} {_SET}, and breaks the job here: leave it out", todo=True)
-
-
-def _without(tree: Tree, node: cst.CSTNode, statement: cst.BaseSmallStatement | cst.For) -> Edit:
-    """Leave out what sets a launcher's variable: its statement, or of one that sets others too its entry."""
-    entries: Sequence[cst.CSTNode] = ()
-    if isinstance(node, (cst.DictElement, cst.Arg)):
-        owner = tree.parents[node]
-        entries = owner.elements if isinstance(owner, cst.Dict) else cst.ensure_type(owner, cst.Call).args
-    kept = [each for each in entries if not _is_launchers(tree, each)]
-    if not kept:
-        return Remove(statement, keep_comment=False, comments_above=True)
-    at = entries.index(node)
-    if tree.start(node) < tree.start(kept[-1]):
-        return Cut(tree.start(node), tree.start(entries[at + 1]))
-    return Cut(tree.span(kept[-1])[1], tree.span(node)[1])
-
-
-def _is_launchers(tree: Tree, entry: cst.CSTNode) -> bool:
-    """True for an entry or an argument that sets a variable of the launcher's."""
-    if isinstance(entry, cst.DictElement):
-        return tree.literal(entry.key) in LAUNCHER_VARIABLES
-    return isinstance(entry, cst.Arg) and entry.keyword is not None and entry.keyword.value in LAUNCHER_VARIABLES
-
-
-def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Statement, list[str], bool]]:
-    """What takes the launcher's variables out of the environment: `del`, `pop`, or a loop of them.
-
-    With the variables, and whether it does nothing else.
-    """
-    tree = program.tree
-    taken: list[tuple[cst.BaseSmallStatement, object]] = [
-        (statement, environ_key(tree, statement.target)) for statement in tree.live(cst.Del)
-    ]
+    found = [(node, name, holder(program, node)) for node, name, _ in program.settings if tree.is_live(node)]
+    found += [(line, environ_key(tree, line.target), line) for line in tree.live(cst.Del)]
     for call in tree.live(cst.Call):
-        if _POPS.fullmatch(tree.qualified(call.func)) and call.args and (statement := program.alone(call)) is not None:
-            taken.append((statement, tree.literal(call.args[0].value)))
-    for small, name in taken:
-        loop = tree.around(small, cst.For)
+        if _POPS.fullmatch(tree.qualified(call.func)) and call.args:
+            found.append((call, tree.literal(call.args[0].value), program.alone(call)))
+    for node, name, statement in found:
         if name in LAUNCHER_VARIABLES:
-            yield small, [str(name)], True
-        elif name is ... and loop is not None:
-            words = tree.texts(tree.value(loop.iter))
-            lines = [each for line in tree.within(loop, cst.SimpleStatementLine) for each in line.body]
-            if names := [word for word in words if word in LAUNCHER_VARIABLES]:
-                yield loop, names, lines == [small] and names == words
+            edits: tuple[Edit, ...] = ()
+            if isinstance(statement, cst.BaseSmallStatement) and not isinstance(node, (cst.DictElement, cst.Arg)):
+                edits = (Remove(statement, keep_comment=False, comments_above=True),)
+            yield Finding(node, f"{name} {_OUT if edits else _STAYS}", edits, todo=not edits)
+    for loop in tree.live(cst.For):
+        names = sorted(LAUNCHER_VARIABLES.intersection(tree.texts(tree.value(loop.iter))))
+        if names and re.search(r"\bdel os\.environ|environ\.pop\(", tree.text(loop.body)):
+            yield Finding(loop, f"{names[0]} {_STAYS}", todo=True)
 
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
@@ -239,11 +190,8 @@ def _hidden(program: Program) -> Iterator[Finding]:
         is_early = tree.start(assign) < first_import(tree) and tree.is_certain(assign)
         if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
             said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
-            end = tree.span(assign)[1]
-            beside = tree.source[end : tree.line_end(end)].strip(" ;")
-            line = f"sys.modules[{quoted(name)}] = None  {beside if beside.startswith('#') else ''}".rstrip()
-            hidden = AddToSetup(line, before_imports=True)
-            yield Finding(assign, said, (Remove(assign, keep_comment=False, comments_above=True), hidden))
+            hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)
+            yield Finding(assign, said, (Remove(assign, comments_above=True), hidden))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:

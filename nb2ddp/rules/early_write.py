@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 import libcst as cst
 
@@ -23,15 +24,9 @@ _FREE = re.compile(
     r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.(virtual_memory|disk_usage)|shutil\.disk_usage"
     r"|pynvml\.nvmlDeviceGetMemoryInfo|GPUtil\.get(GPUs|Available)"
 )
-_PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
-_CHOICE = "differs between processes, and what the notebook chooses by it"
 _NEEDED = (
     "in all processes at once, because other code of this statement must run in each: move it to a statement of its "
     "own, or do it before the job"
-)
-_STARTED = (
-    "starts a program in every process, but each machine needs only one: start and use it under `if local_rank "
-    "== 0:`, or start it before the job"
 )
 _ALONE = ", which all processes would do at once; in the script one does it"
 _ONCE = f"{_ALONE}, and the others wait"
@@ -43,6 +38,7 @@ _IN_TURN = " into a cache that has no lock; in the script one process of each ma
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
 #: What has the others wait, in an edit.
 _WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
+_PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
 #: A text in quotes: what is before its file's ending, and that.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
@@ -70,7 +66,7 @@ def written_by_every_process(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{message}{said}", decision.edits, severity)
         elif tree.qualified(call.func) == "subprocess.Popen":
             once = f"{message}{_ONCE}"
-            yield from made_alone(program, call, once, once, f"{tree.text(call.func)}(...) {_STARTED}")
+            yield from made_alone(program, call, once, once, f"{message} {_NEEDED}")
         else:
             yield Finding(call, f"{message} {_NEEDED}", todo=True)
     yield from _own_values(program)
@@ -114,45 +110,30 @@ def _own_values(program: Program) -> Iterator[Finding]:
     values = [field.value for field in (*fields, *folders) if field is not None]
     early = Phase.BEFORE | Phase.BETWEEN
     asked = [call for call in program.execution.calls(_PROGRAMS, phase=early) if "nvidia-smi" in tree.text(call)]
-    free = [call for call in [*program.execution.calls(_FREE, phase=early), *asked] if _decides(program, call)]
-    for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *free]):
-        choice = (
-            _CHOICE if node in free else "differs between processes, and with it the folder or seed of the training"
-        )
-        message = f"{tree.text(node)} {choice}"
+    free = [*program.execution.calls(_FREE, phase=early), *asked]
+    uses = [(call, tree.bound_uses(assign)) for call in free if (assign := tree.around(call, cst.Assign)) is not None]
+    kept = [call for call, names in uses if any(tree.around(name, cst.Assign, cst.If, cst.IfExp) for name in names)]
+    for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *kept]):
+        message = f"{tree.text(node)} differs between processes, and so may the training"
         if edits := program.placement.shared(node, in_whole_job=True):
             yield Finding(node, f"{message}; in the script one process works it out for all", edits)
         elif not program.placement.runs_alone(node):
             yield Finding(node, f"{message}: write a fixed value", todo=True)
 
 
-def _decides(program: Program, call: cst.Call) -> bool:
-    """True for a call whose value goes to more than what is printed."""
-    tree, bound = program.tree, program.tree.parents[call]
-    uses = tree.bound_uses(bound) if isinstance(bound, cst.Assign) else [call]
-    ends = [end for use in uses for end in tree.goes_to(use)]
-    told = ({each for each in tree.ancestors(end) if isinstance(each, cst.Call)} for end in ends)
-    return not all(any(program.execution.does(each) is Does.TELL for each in around) for around in told)
-
-
 def _scratch(program: Program, call: cst.Call) -> str | None:
-    """A path that the same function writes and removes again, where this call uses it: its name, or its text.
+    """A path that one function writes and removes again, where this call uses it: its name.
 
-    Or writes and uses again, in a function that is handed on: a reward, which each process calls with its own rows.
+    Or that a reward names more than once, which each process calls with its own rows: its text.
     """
-    tree = program.tree
-    function = tree.function(call)
+    tree, function = program.tree, program.tree.function(call)
     if function is None:
         return None
+    for text in tree.within(call, cst.SimpleString) if function in program.rewards.functions else ():
+        path = tree.content(text)
+        if PurePath(path).suffix and sum(path in other for other in tree.texts(function)) > 1:
+            return tree.text(text)
     calls = tree.within(function, cst.Call)
-    if not tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
-        writing = [each for each in calls if each.args and program.execution.does(each) is Does.WRITE]
-        files = [each.args[0].value for each in writing if not tree.text(each.func).endswith(("mkdir", "makedirs"))]
-        written = {tree.content(file) for file in files if isinstance(file, cst.SimpleString)}
-        used = [path for path in written if sum(path in text for text in tree.texts(function)) > 1]
-        for text in tree.within(call, cst.SimpleString):
-            if any(path in tree.content(text) for path in used):
-                return tree.text(text)
     removing = [each for each in calls if tree.qualified(each.func) in ("os.remove", "os.unlink", "shutil.rmtree")]
     named = {name.value: name for each in removing for name in tree.within(each, cst.Name)}
     removed = {text for text, name in named.items() if tree.bindings(text, name)}

@@ -9,7 +9,6 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase, Who
-from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, gpus_of, questions
@@ -74,24 +73,28 @@ _TAKEN = "starts a server in every process, and all but the first find its port 
 @rule("DDP405")
 def server_or_remote_data(program: Program) -> Iterator[Finding]:
     """A remote service is asked once for all ranks, and a server is started once on each machine."""
-    execution = program.execution
+    tree, execution, placement = program.tree, program.execution, program.placement
     asked: set[cst.Call] = set()
     for call in execution.calls(phase=Phase.TOGETHER):
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
-        if starts and (gpus := gpus_of(program.tree, call, program.effects.command(call))):
+        if starts and (gpus := gpus_of(tree, call, program.effects.command(call))):
             seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
             said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that to it: start {FEWER}"
             yield Finding(call, said, (AddToSetup(f'{LEAVE_GPUS}"{seen}")', True),), Severity.WARNING)
-        if not (starts or asks) or program.placement.runs_alone_as_placed(call):
+        if placement.runs_alone_as_placed(call):
             continue
         if starts:
-            yield from _started(program, call)
-        else:
-            asked.update(each for each in questions(program.tree, call) if execution.runs(each))
-    for call in program.tree.in_order(asked):
-        apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
-        if not apart and not _asks_whether(program.tree, call):
-            yield _asked(program, call)
+            # a program is placed as any other
+            if tree.qualified(call.func) != "subprocess.Popen" and program.alone(call) is None:
+                yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
+        elif asks:
+            asked.update(each for each in questions(tree, call) if execution.runs(each))
+    for call in tree.in_order(asked):
+        if placement.runs_alone_as_placed(call) or _is_rewards(program, call) or _asks_whether(tree, call):
+            continue
+        given = answer(tree, call)
+        edits = placement.shared(given, in_whole_job=True) if given is not None else ()
+        yield Finding(call, f"{tree.text(call.func)}(...) {_ONCE if edits else _EACH}", edits, todo=not edits)
 
 
 def _is_rewards(program: Program, call: cst.Call) -> bool:
@@ -113,20 +116,6 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
     return isinstance(tree.parents[tree.extended(call, cst.Attribute, cst.Call)], cst.Expr)
 
 
-def _asked(program: Program, call: cst.Call) -> Finding:
-    """A question that is asked once for all, or a `TODO` where its answer cannot be handed on."""
-    given = answer(program.tree, call)
-    edits = program.placement.shared(given, in_whole_job=True) if given is not None else ()
-    return Finding(call, f"{program.tree.text(call.func)}(...) {_ONCE if edits else _EACH}", edits, todo=not edits)
-
-
-def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
-    """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
-    if program.tree.qualified(call.func) == "subprocess.Popen" or program.alone(call) is not None:
-        return  # DDP403 and DDP305 say so of any program
-    yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
-
-
 def _starts(program: Program, call: cst.Call) -> bool:
     """True for a call, or a shell command, that starts a server beside the script."""
     if program.execution.does(call) & Does.SERVE:
@@ -136,10 +125,7 @@ def _starts(program: Program, call: cst.Call) -> bool:
 
 
 _BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
-_SERVES = "serves until a person stops it"
-_NO_TRAINING = f"{_SERVES}, so no training begins: take it out, or start it as a program of its own, before the job"
-_LATE = f"{_SERVES}, and what stands below waits for that: move it to the end of the notebook"
-_LAST = f"{_SERVES}, so the job does not end by itself"
+_SERVES = "serves until a person stops it, and what stands below waits for that: start it as a program of its own"
 _OUTLIVES = "starts a program that would go on after the job; the script ends it"
 _HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
 #: What waits for a program, or ends it.
@@ -151,16 +137,19 @@ def served_until_stopped(program: Program) -> Iterator[Finding]:
     """A server that runs until a person stops it gets a `TODO`; one beside the script ends with it."""
     beside = set[Function | None]()
     for call in program.execution.calls(_BESIDE):
-        beside.update(serving := _serves(program, call))
-        is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
-        if serving and is_held and program.execution.runs(call):
+        target = keyword(call, "target")
+        functions = handed_on(program.tree, [target.value])[0] if target is not None else []
+        serving = [function for function in functions if program.execution.has(function, Does.SERVE)]
+        beside.update(serving)
+        is_server = serving or (target is not None and program.effects.is_server(target.value))
+        if is_server and keyword(call, "daemon") is None and program.execution.runs(call):
             yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
     for call in program.execution.calls("subprocess.Popen"):
         if edits := _ended(program.tree, call):
             yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
     for call in program.execution.calls(does=Does.SERVE):
         if program.execution.phase(call) and program.tree.owner(call) not in beside:
-            yield _server(program, call)
+            yield Finding(call, f"{shown(program, call)} {_SERVES}", todo=True)
 
 
 def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
@@ -179,30 +168,12 @@ def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
     return (InsertAfter(statement, f"atexit.register({target.value}.terminate)"),)
 
 
-def _serves(program: Program, beside: cst.Call) -> list[Function | None]:
-    """The functions that serve in a thread or a process; None for one that the notebook does not define."""
-    target = keyword(beside, "target")
-    functions = handed_on(program.tree, [target.value])[0] if target is not None else []
-    found: list[Function | None] = [each for each in functions if program.execution.has(each, Does.SERVE)]
-    return [*found, None] if target is not None and program.effects.is_server(target.value) else found
-
-
-def _server(program: Program, call: cst.Call) -> Finding:
-    """A server at its place."""
-    tree = program.tree
-    places = tree.run_from(call, tree.uses)
-    end = max((tree.span(tree.top_statement(place))[1] for place in places), default=tree.start(call))
-    follows = any(tree.is_live(each) and tree.start(each) >= end for each in tree.module.body)
-    outcome = _NO_TRAINING if program.execution.runs(call) else _LATE if follows else _LAST
-    return Finding(call, f"{shown(program, call)} {outcome}", todo=True)
-
-
 _RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
 _CLOCK = "each rank reads its own clock, and one may train once more than the others: count the rounds instead"
 _TIME = re.compile(r"\b(time|monotonic|perf_counter|now)\(")
 #: What calls a function again that failed.
-_RETRY = re.compile(r"accelerate(\.\w+)*\.find_executable_batch_size|(tenacity|retrying|retry)\.retry|backoff\.on_\w+")
+_RETRY = re.compile(r"\b(find_executable_batch_size|retry|on_exception)\b")
 _EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
 
 
@@ -218,22 +189,13 @@ def trained_by_some_processes(program: Program) -> Iterator[Finding]:
         if _TIME.search(tree.text(loop.test)) and training.is_joint(loop.body):
             yield Finding(loop, _CLOCK, todo=True)
     for call in dict.fromkeys([*training.calls, *training.events]):
-        if any(_goes_on(tree, above, call) for above in tree.ancestors(call)):
+        tried = [each for each in tree.ancestors(call) if isinstance(each, cst.Try)]
+        handlers = [each for above in tried if call in tree.within(above.body, type(call)) for each in above.handlers]
+        if not all(_ends(tree, handler) for handler in handlers):
             yield Finding(call, _TRY, todo=True)
     for function in tree.of(cst.FunctionDef):
-        calls = filter(None, (tree.around(use, cst.Call) for use in tree.named(function)))
-        around = [each.decorator for each in function.decorators] + [call.func for call in calls]
-        names = [tree.qualified(getattr(each, "func", each)) for each in around]
-        if training.is_joint(function.body) and any(map(_RETRY.fullmatch, names)):
+        if training.is_joint(function.body) and any(_RETRY.search(tree.text(each)) for each in function.decorators):
             yield Finding(function, _TRY, todo=True)
-
-
-def _goes_on(tree: Tree, above: cst.CSTNode, call: cst.CSTNode) -> bool:
-    """True for a `try` around a call, or a `with suppress(...)`, that lets the script go on where the call fails."""
-    if isinstance(above, cst.With):
-        return any(suppresses(tree, item) for item in above.items)
-    is_tried = isinstance(above, cst.Try) and call in tree.within(above.body, type(call))
-    return is_tried and not all(_ends(tree, each) for each in cst.ensure_type(above, cst.Try).handlers)
 
 
 def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
@@ -253,13 +215,11 @@ _ITSELF = "ends all programs of its kind on the machine, this job among them; th
 @rule("DDP412")
 def programs_of_others_ended(program: Program) -> Iterator[Finding]:
     """A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`."""
-    told = set[object]()
+    tree, seen = program.tree, set[object]()
     for call in program.execution.calls(does=Does.KILL):
-        command, owner = program.effects.command(call), program.tree.owner(call)
-        if program.execution.runs(call, Phase.DURING):
-            if owner in told:
-                continue
-            told.add(owner)
+        command, owner = program.effects.command(call), tree.owner(call)
+        if program.execution.runs(call, Phase.DURING) and owner not in seen:
+            seen.add(owner)
             yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
-        elif kills_job(command):
+        elif owner not in seen and kills_job(command):
             yield Finding(call, f"{command!r} {_ITSELF}", (left_out(program, call),))

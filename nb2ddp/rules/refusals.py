@@ -6,13 +6,13 @@ import re
 import string
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import is_tried
+from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -92,8 +92,7 @@ _LAUNCHERS = re.compile(
     r"|ray\.(train|tune)\.\w+|wandb\.agent|torch\.distributed\.init_process_group|deepspeed\.init_distributed"
 )
 _WORKERS = re.compile(
-    r"threading\.(Thread|Timer)|_thread\.start_new_thread|concurrent\.futures\.\w+Executor"
-    r"|(torch\.)?multiprocess(ing)?(\.\w+)*\.(Process|Pool|ThreadPool)"
+    r"threading\.(Thread|Timer)|_thread\.start_new_thread|(torch\.)?multiprocess(ing)?(\.\w+)*\.Process"
 )
 _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
 #: Training arguments and variables that spread one model over several GPUs.
@@ -124,7 +123,8 @@ def other_launcher(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func).rsplit(".", 1)[-1]
         yield Finding(call, f"{name} {_GROUP if name.startswith('init_') else _OWN}")
     for value in program.training.handed_on:
-        if (starter := _starter(tree, value)) is not None:
+        starter = taker(tree, value)
+        if starter is not None and _WORKERS.fullmatch(tree.qualified(starter.func)):
             yield Finding(starter, _APART)
     for call, _ in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
         if tree.is_live(call) and _COMMAND.search(program.effects.command(call)):
@@ -141,14 +141,9 @@ def other_launcher(program: Program) -> Iterator[Finding]:
             yield Finding(node, f"{variable} {_SHARDS}")
 
 
-def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
-    """The call that starts a thread or a process, where it is given a value."""
-    for call in tree.ancestors(value):
-        if isinstance(call, cst.Call):
-            pool = tree.maker(call.func.value) if isinstance(call.func, cst.Attribute) else ""
-            if _WORKERS.fullmatch(tree.qualified(call.func)) or _WORKERS.fullmatch(pool):
-                return call
-    return None
+_PERHAPS = (
+    "where this runs, the script stops, unless a `try` goes on or something else defines it; look whether it does"
+)
 
 
 @rule("DDP005", Severity.WARNING)
@@ -156,38 +151,18 @@ def unknown_name(program: Program) -> Iterator[Finding]:
     """A name that is undefined when the script reads it gets a `TODO`."""
     tree = program.tree
     certain = not _defines_unseen(program)
-    together = defaultdict[tuple[cst.CSTNode, bool], list[cst.Name]](list)
-    firsts = dict[tuple[cst.CSTNode | None, bool], cst.CSTNode]()  # of neighbouring lines, of which one `TODO` speaks
+    together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
     for use in _first_uses(program):
-        fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-        line = tree.statement(use)
-        above = _line_above(program, line) if fails else None
-        first = firsts.setdefault((line, fails), firsts.get((above, fails), line))
-        together[first, fails].append(use)
-    for (_, fails), uses in together.items():
-        told = f"the script stops here; {_remedy(tree, uses)}" if fails else _PERHAPS
-        yield Finding(uses[0], f"{_said(program, uses)}: {told}", todo=fails)
-
-
-def _remedy(tree: Tree, uses: list[cst.Name]) -> str:
-    if all(tree.around(use, cst.Del) is not None for use in uses):
-        return "leave this line out"
-    return f"define {'it' if len(uses) == 1 else 'them'} above"
-
-
-_PERHAPS = (
-    "where this runs, the script stops, unless a `try` goes on or something else defines it; look whether it does"
-)
-
-
-def _line_above(program: Program, line: cst.CSTNode) -> cst.CSTNode | None:
-    """The statement above a statement, in the same suite of the same cell."""
-    tree = program.tree
-    suite = list(getattr(tree.parents[line], "body", ()))
-    above = suite[suite.index(line) - 1] if line in suite[1:] else None
-    return (
-        above if above is not None and program.cell_at(tree.start(above)) == program.cell_at(tree.start(line)) else None
-    )
+        together[tree.statement(use), _reason(tree, use)].append(use)
+    for (_, reason), uses in together.items():
+        tried = any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(uses[0]))
+        fails = certain and not tried and bool(program.execution.phase(uses[0]))
+        names = ", ".join(repr(use.value) for use in uses)
+        remedy = f"define {'it' if len(uses) == 1 else 'them'} above"
+        if tree.around(uses[0], cst.Del) is not None:
+            remedy = "leave this line out"
+        outcome = f"the script stops here; {remedy}" if fails else _PERHAPS
+        yield Finding(uses[0], f"{names} {'is' if len(uses) == 1 else 'are'} {reason}: {outcome}", todo=fails)
 
 
 def _first_uses(program: Program) -> list[cst.Name]:
@@ -204,40 +179,15 @@ def _first_uses(program: Program) -> list[cst.Name]:
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)
 
 
-def _said(program: Program, uses: Iterable[cst.Name]) -> str:
-    """What is wrong with the names of one statement: those of one reason together."""
-    by_reason = defaultdict[str, list[str]](list)
-    for use in uses:
-        by_reason[_reason(program, use)].append(repr(use.value))
-    return ", ".join(
-        f"{names[0]} is {reason}" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are {reason}"
-        for reason, names in by_reason.items()
-    )
-
-
-def _reason(program: Program, use: cst.Name) -> str:
-    tree = program.tree
-    bindings = [each for each in tree.bindings(use.value) if tree.is_live(each.node)]
-    here = any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings)
-    values = [each.value for each in bindings]
-    needed = [value is not None and use.value in map(tree.text, tree.within(value, cst.Name)) for value in values]
-    if here or (needed and all(needed)):
-        return "made of itself before it has a value"
-    if not bindings:
-        return "never defined"
-    in_cell = program.cell_at(tree.start(bindings[0].node)) == program.cell_at(tree.start(use))
-    return "defined only further down" + ("" if in_cell else " (the cells are out of order)")
+def _reason(tree: Tree, use: cst.Name) -> str:
+    is_bound = any(tree.is_live(each.node) for each in tree.bindings(use.value))
+    return "not defined here yet" if is_bound else "never defined"
 
 
 def _defines_unseen(program: Program) -> bool:
     """True where names may come from what is run as text, or from another notebook."""
     magics = any(form.name in ("run", "store", "load") for _, form in program.forms_of(Kind.LINE_MAGIC))
     return magics or any(program.execution.calls(name) for name in ("exec", "globals", "locals", "vars"))
-
-
-def _is_caught(tree: Tree, use: cst.Name) -> bool:
-    """True below a `try` that goes on without the name."""
-    return any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(use))
 
 
 _ELSEWHERE = re.compile(
@@ -255,15 +205,12 @@ _LOST = "this cell failed when the notebook was saved ({}): if it fails again, t
 @rule("DDP008", Severity.WARNING)
 def failed_when_saved(program: Program) -> Iterator[Finding]:
     """A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and may stop there."""
+    tree, installs = program.tree, program.installs
     lines = {
-        cell: [
-            line
-            for line in program.lines_of(cell.number)
-            if program.tree.is_live(line) and not program.installs.covers(line)
-        ]
+        cell: [line for line in program.lines_of(cell.number) if tree.is_live(line) and not installs.covers(line)]
         for cell in program.code_cells
     }
-    last = max((cell.number for cell, own in lines.items() if own), default=0)
+    *_, last = (cell for cell, own in lines.items() if own) if any(lines.values()) else (None,)
     for cell, own in lines.items():
         if not own or not cell.failed or _ELSEWHERE.match(cell.failed):
             continue
@@ -271,8 +218,11 @@ def failed_when_saved(program: Program) -> Iterator[Finding]:
         error = textwrap.shorten(_REQUEST.sub("", cell.failed), 90, placeholder="...")
         if needed:
             yield Finding(needed[0], _FAILED.format(error), todo=True)
-        elif cell.number != last:
+        elif cell is not last:
             yield Finding(own[0], _LOST.format(error), todo=True)
+
+
+_LACKS = "{} has {{{}}}, for which this call gives no value: the script stops here; give it one, or change the template"
 
 
 @rule("DDP009", Severity.WARNING)
@@ -280,34 +230,25 @@ def unfilled_template(program: Program) -> Iterator[Finding]:
     """A template that gets too few values gets a `TODO`: the script stops where they are filled in."""
     tree = program.tree
     for call in tree.live(cst.Call):
-        if method(call) != "format" or any(each.star for each in call.args) or is_tried(tree, call):
+        template = call.func.value if isinstance(call.func, cst.Attribute) and method(call) == "format" else None
+        if template is None or any(each.star for each in call.args) or is_tried(tree, call):
             continue
-        if lacked := [name for name in _fields(tree, call) if name not in _given(call)]:
-            name = tree.text(cst.ensure_type(call.func, cst.Attribute).value)
-            fields = ", ".join(f"{{{field}}}" for field in lacked)
-            yield Finding(call, _MESSAGE.format(name, fields), todo=True)
+        text = tree.literal(template) if tree.function(call) is None else tree.fixed(template)
+        plain = sum(each.keyword is None for each in call.args)
+        given = {each.keyword.value for each in call.args if each.keyword} | set(map(str, range(plain)))
+        lacked = [name for name in _fields(text) if name not in given] if isinstance(text, str) else []
+        if lacked:
+            yield Finding(call, _LACKS.format(tree.text(template), lacked[0]), todo=True)
 
 
-_MESSAGE = "{} has {}, for which this call gives no value: the script stops here; give it one, or change the template"
-
-
-def _fields(tree: Tree, call: cst.Call) -> list[str]:
-    """The names or numbers of the values that a template asks for, each once; none where nothing tells the template."""
-    template = cst.ensure_type(call.func, cst.Attribute).value
-    text = tree.literal(template) if tree.function(call) is None else tree.fixed(template)
-    numbers = map(str, count())
+def _fields(template: str) -> list[str]:
+    """The names or numbers of the values that a template asks for; none of a text that is no template."""
     try:
-        parsed = list(string.Formatter().parse(text)) if isinstance(text, str) else []
-    except ValueError:  # no template: of another method of this name
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    except ValueError:
         return []
-    asked = [field.partition(".")[0].partition("[")[0] for _, field, _, _ in parsed if field is not None]
-    return list(dict.fromkeys(name or next(numbers) for name in asked))
-
-
-def _given(call: cst.Call) -> set[str]:
-    """The names of the values that a call gives, or their numbers."""
     numbers = map(str, count())
-    return {next(numbers) if each.keyword is None else each.keyword.value for each in call.args}
+    return [re.split(r"[.\[]", field)[0] or next(numbers) for field in fields]
 
 
 _EARLY = ", without training: take the line out to go on"

@@ -74,6 +74,16 @@ def made_alone(program: Program, call: cst.Call, made: str, used: str, todo: str
         yield Finding(call, todo, todo=True)
 
 
+def trained(program: Program) -> Iterator[tuple[cst.Call, str]]:
+    """The calls that train, each with its trainer as code: "" for one that has no name."""
+    tree = program.tree
+    for call in program.training.calls:
+        owner, name = tree.member(call.func) or (call.args[0].value if call.args else call, "train")
+        is_function = any(isinstance(above, (cst.Lambda, cst.BaseComp)) for above in tree.inside_statement(call))
+        if name not in ("evaluate", "predict"):
+            yield call, tree.text(owner) if isinstance(owner, (cst.Name, cst.Attribute)) and not is_function else ""
+
+
 #: Yields the places in a notebook that have a rule's problem.
 Find = Callable[["Program"], Iterator[Finding]]
 

@@ -11,86 +11,44 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import ModelKind, model_name, trains_lora
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule
+from nb2ddp.rules.rule import Finding, rule, trained
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace, Wrap
-from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace
+from nb2ddp.syntax.tree import Tree, argument, method, small_statements
 
-_SUPPORTED = "is_bfloat16_supported"
 #: How code asks for bfloat16, by Unsloth's function or torch's.
 _ASKS = re.compile(r"is_bf(loat)?16_supported")
-_STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
+_STOPS = "stops on a GPU on which Unsloth loads the model in another dtype; the script asks the GPU"
 
 
 @rule("DDP214")
 def fixed_precision(program: Program) -> Iterator[Finding]:
     """A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so."""
-    tree = program.tree
-    for call in program.training.arguments if program.trains_with_unsloth else ():
-        loads = _loads(program, call)
-        if not loads or not is_closed(tree, call):
-            continue
-        fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
-        if fixed and all(_follows_gpu(tree, load) for load in loads):
-            has_one = _supported(tree, call)
-            values = {"fp16": f"not {has_one}", "bf16": has_one}
-            edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
-            said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
-            yield Finding(call, said, tuple(edits))
-
-
-def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
-    """Unsloth's loads of the models that TRL trains with some arguments; every such load where not all are known.
-
-    Several may lead to one model: a base model, and what is made of it.
-    """
     tree, training = program.tree, program.training
-    early = [load for load in program.loads if training.is_before_end(load)]
-    trainers = [each for each in training.trainers if arguments in _calls(tree, each)]
-    models = [argument(trainer, "model", 0) for trainer in trainers]
-    loaded = [_calls(tree, model.value).intersection(early) if model else () for model in models]
-    found = [load for each in loaded for load in each] if loaded and all(loaded) else early
-    is_trls = all(tree.family(each.func).startswith(("trl.", "unsloth.")) for each in trainers or [arguments])
-    return [load for load in found if is_trls and tree.qualified(load.func).startswith("unsloth.")]
-
-
-def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
-    """The calls that a value is made of."""
-    return {call for part in tree.made_of(node) for call in tree.within(part, cst.Call)}
+    loads = [load for load in program.loads if training.is_before_end(load)]
+    of_trl = all(tree.family(each.func).startswith(("trl.", "unsloth.")) for each in training.trainers)
+    if not (loads and of_trl and program.trains_with_unsloth and all(_follows_gpu(tree, load) for load in loads)):
+        return
+    has_one = "unsloth.is_bfloat16_supported()"
+    values = {"fp16": f"not {has_one}", "bf16": has_one}
+    for call in training.arguments:
+        given = {name: constant(tree, call, name) for name in values}
+        if True in given.values() and is_closed(tree, call):
+            fixed = [name for name, value in given.items() if value is True]
+            edits = [set_argument(tree, call, name, values[name]) for name, value in given.items() if value is not ...]
+            yield Finding(call, f"{fixed[0]} = True {_STOPS}", tuple(edits))
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
-    """True for the load of a model for an adapter, whose dtype is the best that the GPU has."""
+    """True for Unsloth's load of a model for an adapter, whose dtype is the best that the GPU has."""
     given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
     dtype = None if given is None or tree.literal(given.value) is None else tree.text(tree.value(given.value))
-    trains_all = constant(tree, load, "full_finetuning") not in (None, False)
-    return is_closed(tree, load) and not trains_all and (dtype is None or bool(_ASKS.search(dtype)))
+    is_whole = constant(tree, load, "full_finetuning") not in (None, False)
+    is_open = is_whole or not is_closed(tree, load) or not tree.qualified(load.func).startswith("unsloth.")
+    return not is_open and (dtype is None or bool(_ASKS.search(dtype)))
 
 
-def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
-    """True for a field to write: one that is missing or a constant, not one that is worked out."""
-    return constant(tree, call, name) is not ...
-
-
-def _set(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
-    """Pass a field; one that is missing stands above the other, or in front of it, and is written as that is."""
-    other = keyword(call, "bf16" if name == "fp16" else "fp16")
-    if other is None or passed(tree, call, name) is not None:
-        return set_argument(tree, call, name, value)
-    equal = tree.source[tree.start(other) + len(name) : tree.start(other.value)]
-    lead = tree.indentation(other)
-    return Wrap(other, f"{name}{equal}{value}," + (" " if lead.strip() else f"\n{lead}"), "")
-
-
-def _supported(tree: Tree, call: cst.Call) -> str:
-    """A call of Unsloth's function, by the notebook's own name for it."""
-    binding = tree.bound(_SUPPORTED, call)
-    is_theirs = binding is not None and (binding.imported or "").startswith("unsloth.")
-    return f"{_SUPPORTED}()" if is_theirs else f"unsloth.{_SUPPORTED}()"
-
-
-_FUNCTION = "skip_checkpointing_if_it_fits"
 #: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
 _OTHER_FAMILIES = re.compile(
     r"gemma|lfm|granite|falcon|ernie|glm|microsoft/phi|phi-?4[-_](mini|reasoning|multimodal)|gpt-oss|olmo|smollm3"
@@ -123,20 +81,17 @@ def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
     options = program.options
     if options.split_model or options.batch is not None or not measured or not _asks_for_it(tree):
         return
-    calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
-    trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]
-    if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(program):
+    calls = list(trained(program))
+    if training.trainer_classes != ["SFTTrainer"] or len(calls) != 1 or _is_unlike_the_measured(program):
         return  # what a second training of the same model would keep is not known at the first
     steps = [constant(tree, config, "max_steps") for config in training.arguments]
     is_short = any(isinstance(number, int) and 0 < number < _LEAST_STEPS for number in steps)
     if is_short and not options.skip_checkpointing:
         return
-    call, trainer = trains[0]
-    if any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(call)):
-        return
-    choice = f"{_FUNCTION}({trainer})"
-    chosen = any(tree.text(each) == choice for each in tree.of(cst.Call))
-    if tree.text(call.func) == f"{trainer}.train" and not chosen:
+    call, trainer = calls[0]
+    choice = f"skip_checkpointing_if_it_fits({trainer})"
+    is_chosen = choice in map(tree.text, tree.of(cst.Call)) or tree.around(call, cst.For, cst.While) is not None
+    if trainer and method(call) == "train" and not is_chosen:
         yield Finding(call, _FASTER, (InsertAbove(tree.statement(call), choice),))
 
 
@@ -159,24 +114,24 @@ def _is_unlike_the_measured(program: Program) -> bool:
 
 
 FIELD = "ddp_find_unused_parameters"
-_FAILS = "is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
-_SOME = "False makes some {} models fail"
-_UNKNOWN = "the kind of model is unknown, and False makes some fail"
+_FAILS = (
+    f"{FIELD} is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
+)
 
 
 @rule("DDP202")
 def unused_parameters_searched(program: Program) -> Iterator[Finding]:
     """A dense text model with LoRA gets `ddp_find_unused_parameters = False`."""
     tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree, program.loads)
+    chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
+    why = "the kind of model is unknown, and False makes some fail"
+    if kind is not ModelKind.UNKNOWN:
+        why = f"False makes some {kind.value} models fail"
     for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
         if kind is not ModelKind.DENSE_TEXT:
-            chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
-            yield Finding(
-                call,
-                f"{FIELD} is left to {chooses}: {_UNKNOWN if kind is ModelKind.UNKNOWN else _SOME.format(kind.value)}",
-            )
+            yield Finding(call, f"{FIELD} is left to {chooses}: {why}")
         elif adapters:
-            yield Finding(call, f"{FIELD} {_FAILS}", (set_argument(tree, call, FIELD, "False"),))
+            yield Finding(call, _FAILS, (set_argument(tree, call, FIELD, "False"),))
 
 
 _PREPARE = re.compile(r".*accelerator\.prepare(_model)?")
@@ -202,74 +157,44 @@ def model_prepared_twice(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{_PREPARED}; the script leaves that to it", (edit,))
 
 
-_GOES_ON = "would start over after a job that ended early; the script saves checkpoints and resumes from the last"
+_RESUMES = "would start over after a job that ended early; the script saves checkpoints and resumes from the last"
 _UNSEEN = "starts over after a job that ended early: write it as trainer.train(), so that the script can resume it"
 
 
 @rule("DDP211")
 def training_goes_on(program: Program) -> Iterator[Finding]:
     """With `--resume`, a script that is started again continues from its last complete checkpoint."""
-    if not program.options.resume:
-        return
-    tree = program.tree
-    for call in program.training.calls:
-        owner, name = tree.member(call.func) or (None, "")
-        if name in ("evaluate", "predict"):
-            continue
-        if name == "train" and isinstance(owner, (cst.Name, cst.Attribute)) and isinstance(call.func, cst.Attribute):
-            yield Finding(call, _GOES_ON, (_edit(program, call, f"last_checkpoint({tree.text(owner)})"),))
-        else:
+    for call, trainer in trained(program) if program.options.resume else ():
+        checkpoint, given = f"last_checkpoint({trainer})", argument(call, "resume_from_checkpoint", 0)
+        if not trainer or method(call) != "train":
             yield Finding(call, _UNSEEN, todo=True)
-
-
-def _edit(program: Program, call: cst.Call, checkpoint: str) -> Edit:
-    given = argument(call, "resume_from_checkpoint", 0)
-    if given is not None and given.keyword is None:
-        return Replace(given.value, checkpoint)
-    return set_argument(program.tree, call, "resume_from_checkpoint", checkpoint)
+        elif given is not None and given.keyword is None:
+            yield Finding(call, _RESUMES, (Replace(given.value, checkpoint),))
+        else:
+            yield Finding(call, _RESUMES, (set_argument(program.tree, call, "resume_from_checkpoint", checkpoint),))
 
 
 _OTHERS = re.compile(
     r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.(?!(last_)?active_run$|get_tracking_uri$).*|weave\.init"
 )
-_BEGINS = re.compile(r"wandb\.init")
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
-_ALONE = "is for one process (each would begin a run of its own)"
-_ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process'
+_REPORTS = "wandb would begin a run in every process; in the script only the main one reports"
+_ONE_RUN = """if not is_main_process:
+    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process"""
 
 
 @rule("DDP406")
 def run_in_every_process(program: Program) -> Iterator[Finding]:
     """Only the main process reports to Weights & Biases and other trackers."""
-    tree, execution = program.tree, program.execution
-    for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
-        yield Finding(
-            call,
-            "wandb would begin a run in every process; in the script only the main one reports",
-            (AddToSetup(f"if not is_main_process:\n{_ONE_RUN}"),),
-        )
-    for call in execution.calls(_BEGINS, phase=Phase.TOGETHER):
-        mode = keyword(call, "mode")
-        is_told = mode is None or tree.literal(mode.value) == "disabled" or "is_main_process" in tree.text(mode.value)
-        if mode is not None and not is_told and not program.placement.runs_alone(call):
-            told = "the mode that wandb.init is given is stronger than WANDB_MODE; the script gives it to the main one"
-            open_, close = ("(", ")") if isinstance(mode.value, (cst.IfExp, cst.BooleanOperation)) else ("", "")
-            alone = (Wrap(mode.value, open_, f'{close} if is_main_process else "disabled"'),)
-            yield Finding(call, told, alone)
-    for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
-        if not program.placement.runs_alone(call) and not isinstance(tree.parents[call], cst.IfExp):
-            yield _other(program, call)
-
-
-def _other(program: Program, call: cst.Call) -> Finding:
-    """A call of another tracker, which the main process makes alone; a `TODO` where others need what it gives."""
-    around, said = program.tree.parents[call], f"{program.tree.text(call.func)} {_ALONE}"
-    is_alone = program.alone(call) is not None and len(small_statements(program.tree.statement(call))) == 1
-    edits: tuple[Edit, ...] = program.placement.on_main_process(call) if is_alone else ()
-    if isinstance(around, cst.WithItem) and around.asname is None:
-        edits = (Wrap(call, "", " if is_main_process else contextlib.nullcontext()"),)
-    does = "; in the script the main one does it" if edits else ": make it on the main process alone"
-    return Finding(call, f"{said}{does}", edits, todo=not edits)
+    for call in program.execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
+        yield Finding(call, _REPORTS, (AddToSetup(_ONE_RUN),))
+    for call in program.execution.calls(_OTHERS, phase=Phase.TOGETHER):
+        is_alone = program.alone(call) is not None and len(small_statements(program.tree.statement(call))) == 1
+        edits: tuple[Edit, ...] = program.placement.on_main_process(call) if is_alone else ()
+        does = "; in the script the main one does it" if edits else ": make it on the main process alone"
+        if not program.placement.runs_alone(call):
+            said = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"
+            yield Finding(call, f"{said}{does}", edits, todo=not edits)
 
 
 #: The ways of quantisation that a load may be asked for; Unsloth's default is the first.

@@ -25,7 +25,7 @@ from packaging.version import Version
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
+from nb2ddp.facts.releases import needed, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import commands, is_install
 from nb2ddp.facts.sounds import sounds
 from nb2ddp.facts.texts import filled
@@ -444,7 +444,7 @@ class _Reading:
         unfit = {name for name, own in self.packages.items() if name in bounds and not own.fits(bounds[name])}
         pins = _pins() if unfit.intersection(_PAIR) else {}
         for use in uses(self.tree) if pins else ():
-            if use.name not in SUCCESSORS and not use.is_in(versions()["pinned"][use.library]):
+            if not use.successor and not use.is_in(versions()["pinned"][use.library]):
                 pins.pop(use.library, None)  # the code needs another release
         torch = self.packages.get("torch")
         if torch is None or "torch" in unfit or not torch.tops:

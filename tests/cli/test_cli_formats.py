@@ -190,7 +190,7 @@ class TestSuppression:
         assert "DDP902" not in command("a.ipynb", "t.py", "--ignore", "DDP101").stdout
 
     def test_that_leaves_no_python_is_refused(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", *CELLS, "%env A=1 # nb2ddp: ignore[DDP301]")
+        write(tmp_path / "a.ipynb", *CELLS, "%env A=1 # nb2ddp: ignore[DDP303]")
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 2
         assert result.stdout.startswith("a.ipynb:cell 5:1:1: DDP001 error: without the rules that were left out")

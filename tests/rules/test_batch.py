@@ -6,8 +6,7 @@ import pytest
 
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
-from nb2ddp.results import Severity
-from nb2ddp.rules.batch import batch_not_split, tokens_not_averaged
+from nb2ddp.rules.batch import batch_not_split
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -50,30 +49,13 @@ OWN = (
 
 
 @pytest.mark.parametrize(
-    ("accumulation", "processes", "said"),
-    [
-        (4, 2, []),
-        (4, 3, ["3 processes cannot share the 4 micro-batches of a step equally"]),
-        (1, 2, ["2 processes cannot share the one micro-batch of a step equally"]),
-    ],
-)
-def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said: list[str]) -> None:
-    program = Program(
-        example_notebook(OWN.format("compute_loss") + SFT.format(2, accumulation)),
-        Options(launch=Launch(gpus=processes)),
-    )
-    warned = [found.message for found in tokens_not_averaged.find(program) if found.severity is Severity.WARNING]
-    assert [message.partition(",")[0] for message in warned] == said
-
-
-@pytest.mark.parametrize(
     ("code", "kept"),
     [
         (LOADED.format(False) + SFT.format(2, 4), [""]),
         (LOADED.format(True) + SFT.format(2, 4), ["whose model may bring a loss of its own (trust_remote_code)"]),
-        ("size = 2\nsize = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
-        ("if big:\n    size = 2\nelse:\n    size = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
-        ("sizes = {'one': 2}\n" + SFT.format("sizes['one']", 4), ["which holds it in a class or a dictionary"]),
+        ("size = 2\nsize = 4\n" + SFT.format("size", 4), ["which computes it"]),
+        ("if big:\n    size = 2\nelse:\n    size = 4\n" + SFT.format("size", 4), ["which computes it"]),
+        ("sizes = {'one': 2}\n" + SFT.format("sizes['one']", 4), ["which computes it"]),
         (SFT.format("2 * size()", 4), ["which computes it"]),
         (SFT.format(2, 4).replace("SFT", "ORPO"), ["whose loss takes a mean over a batch"]),
         (OWN.format("get_train_dataloader") + SFT.format(2, 4), ["whose trainer loads its rows itself"]),
@@ -91,19 +73,8 @@ def test_why_the_batch_does_not_grow_with_the_gpu(code: str, kept: list[str]) ->
         assert ("with at most the per-device batch of the notebook" in message) == bool(why)
 
 
-@pytest.mark.parametrize(
-    ("per_device", "accumulation", "loss", "is_told"),
-    [
-        (4, 2, "bnpo", True),
-        (1, 1, "bnpo", True),  # Unsloth takes the 8 completions of a prompt at a time
-        ("size", 2, "bnpo", True),
-        (1, 8, "bnpo", False),
-        (4, 2, "dapo", False),
-    ],
-)
-def test_a_mean_over_the_tokens_of_a_micro_batch(
-    per_device: object, accumulation: int, loss: str, is_told: bool
-) -> None:
-    code = GRPO.format(per_device, accumulation, 8).replace(", num", f", loss_type = {loss!r}, num")
+@pytest.mark.parametrize(("loss", "warned"), [("bnpo", True), ("dapo", False)])
+def test_a_mean_over_the_tokens_of_a_micro_batch(loss: str, warned: bool) -> None:
+    code = GRPO.format(4, 2, 8).replace(", num", f", loss_type = {loss!r}, num")
     found = batch_not_split.find(Program(example_notebook(code), Options()))
-    assert any("bnpo" in finding.message for finding in found) == is_told
+    assert any("bnpo" in finding.message for finding in found) == warned

@@ -73,7 +73,21 @@ def test_a_retired_code_is_not_used_again() -> None:
     """Notebooks and settings still name them: `# nb2ddp: ignore[DDP404]`."""
     assert KNOWN.keys().isdisjoint(
         {
-            *("DDP207", "DDP208", "DDP215", "DDP217", "DDP304", "DDP316", "DDP404", "DDP407", "DDP413"),
+            *(
+                "DDP207",
+                "DDP208",
+                "DDP213",
+                "DDP215",
+                "DDP216",
+                "DDP217",
+                "DDP301",
+                "DDP304",
+                "DDP309",
+                "DDP316",
+                "DDP404",
+                "DDP407",
+                "DDP413",
+            ),
         }
     )
 

@@ -1,23 +1,22 @@
 """Refuse code that the parser cannot read safely.
 
 LibCST's native parser ends the process where code nests too deeply for its stack, and takes minutes for an
-expression of some ten thousand operators (measured with LibCST 1.9). Python's own compiler has limits of its own.
+expression of some ten thousand operators (measured with LibCST 1.9).
 """
 
 from __future__ import annotations
 
+import ast
 import re
-import tokenize
-from io import StringIO
+import warnings
 
-#: CPython refuses more open brackets than this ("too many nested parentheses").
-BRACKETS = 200
-#: Tokens in a row with no comma, semicolon or line end between them.
-CHAIN = 2000
-#: `elif` branches of one `if`: each is a level of the tree, and Python limits recursion.
+#: Levels of the tree: an operator is one, an `elif` two.
+LEVELS = 1000
+#: `elif` branches of one `if`, for each of which several functions of ours call each other.
 BRANCHES = 150
+#: Code with fewer brackets, and fewer characters without a separator, is not nested that deeply.
+_BRACKETS, _CHARACTERS = 200, 1000
 
-_BRACKET = re.compile(r"[()\[\]{}]")
 _SEPARATOR = re.compile(r"[,;\n]")
 _BRANCH = re.compile(r"^([ \t]*)(if|elif)\b", re.MULTILINE)
 
@@ -34,37 +33,19 @@ def excess(source: str) -> tuple[int, str] | None:
         branches[indent] = branches.get(indent, 0) + 1 if word == "elif" else 0
         if branches[indent] > BRANCHES:
             return source.count("\n", 0, match.start()) + 1, f"an `if` of more than {BRANCHES} branches"
-    suspicious = _depth(source) > BRACKETS or any(len(part) > CHAIN for part in _SEPARATOR.split(source))
-    return _excess(source) if suspicious else None
-
-
-def _excess(source: str) -> tuple[int, str] | None:
-    depth = chain = 0
+    long = next((part for part in _SEPARATOR.split(source) if len(part) > _CHARACTERS), "")
+    if not long and len(re.findall(r"[(\[{]", source)) <= _BRACKETS:
+        return None
     try:
-        for token in tokenize.generate_tokens(StringIO(source).readline):
-            line, text = token.start[0], token.string
-            inside = 0
-            if token.type == tokenize.OP:
-                depth += (text in "([{") - (text in ")]}")
-            elif token.type == tokenize.STRING and "f" in text[: text.index(text[-1])].lower():
-                inside = _depth(text)  # before Python 3.12 an f-string is one token, yet its fields are parsed
-            chain = 0 if text in (",", ";") or token.type == tokenize.NEWLINE else chain + 1
-            if depth + inside > BRACKETS:
-                return line, f"more than {BRACKETS} brackets are open"
-            if chain > CHAIN:
-                return line, f"an expression of more than {CHAIN} tokens"
-            if inside and max(map(len, _SEPARATOR.split(text))) > CHAIN * 4:
-                return line, "an f-string that is too long"
-    except (tokenize.TokenError, SyntaxError):
-        if _depth(source) > BRACKETS:
-            return 1, f"more than {BRACKETS} brackets are open"
-    return None
-
-
-def _depth(text: str) -> int:
-    """Return the largest number of open brackets, including those in strings and comments."""
-    depth = deepest = 0
-    for match in _BRACKET.finditer(text):
-        depth += 1 if match[0] in "([{" else -1
-        deepest = max(deepest, depth)
-    return deepest
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+            level: list[ast.AST] = [ast.parse(source)]
+    except SyntaxError as error:
+        is_nested = "too many nested" in error.msg
+        return (error.lineno or 1, f"more than {_BRACKETS} brackets are open") if is_nested else None
+    except (RecursionError, MemoryError):
+        level = []
+    for _ in range(LEVELS):
+        if level and not (level := [child for node in level for child in ast.iter_child_nodes(node)]):
+            return None
+    return source.count("\n", 0, source.find(long)) + 1, f"an expression of more than {LEVELS} levels"

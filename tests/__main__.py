@@ -87,7 +87,6 @@ def main(arguments: list[str]) -> int:
     install(everything)
     run("lint", PYTHON, "-m", "ruff", "check", *CODE)
     run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)
-    run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
     pytest: list[str | Path] = [PYTHON, "-m", "pytest", "-q", *([] if everything else ["-x"]), "-m"]
     ends = {"fast tests": run("fast tests", *pytest, "not e2e and not cluster and not slow", "-n", "auto")}
     run("types", PYTHON, "-m", "mypy")

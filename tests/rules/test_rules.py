@@ -13,7 +13,6 @@ import tomllib
 from click.testing import CliRunner
 
 import nb2ddp.rules
-from nb2ddp.cli import docs
 from nb2ddp.cli.main import main
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
@@ -24,6 +23,7 @@ from nb2ddp.rules.index import KNOWN, RULES
 from nb2ddp.rules.rule import Rule
 from tests.examples import FURTHER, PAGES, Example, examples, read_page
 from tests.notebooks import apply_rule, example_notebook
+from tests.rule_index import INDEX, index
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.code}-{number}")
@@ -123,14 +123,7 @@ def test_each_block_of_a_page_is_an_example(page: Path) -> None:
 
 
 def test_the_index_is_up_to_date() -> None:
-    assert docs.INDEX.read_text(encoding="utf-8") == docs.index(), "run python -m nb2ddp.cli.docs"
-
-
-def test_a_stale_index_is_found_and_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "INDEX", tmp_path / "rules.md")
-    docs.INDEX.write_text("old\n")
-    assert docs.main(["--check"]) == 1
-    assert docs.main([]) == docs.main(["--check"]) == 0
+    assert INDEX.read_text(encoding="utf-8") == index(), "run python -m tests.rule_index"
 
 
 @pytest.mark.parametrize("code", KNOWN)

@@ -19,7 +19,7 @@ from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN
-from nb2ddp.project.inputs import InputError, find, is_notebook, is_notebook_name, named, script_beside
+from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
 from nb2ddp.project.plan import Choices, NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run
 from nb2ddp.results import Result, Status
@@ -87,8 +87,6 @@ def planned(request: Request) -> tuple[list[Planned], Mode]:
         if len(paths) > 1 or Path(paths[0]).is_dir():
             raise InputError(f"{output} is a file, for the script of one notebook; for several, name a folder")
         return [plan_one(paths[0], output, choices)], mode
-    if output is None:
-        _check_several(paths)
     try:
         return plan(paths, choices), mode
     except InputError as error:
@@ -108,21 +106,6 @@ def _output_meant(last: str, error: InputError) -> str:
     if not Path(last).exists() and str(error).startswith(last):
         return f"{last}: the name of a script must end in .py; for a folder, type -o"
     return str(error)
-
-
-def _check_several(paths: Sequence[str]) -> None:
-    """Refuse names of scripts among several arguments, and say how each notebook gets its script."""
-    scripts = [
-        path for path in paths if path.endswith(".py") and not Path(path).is_dir() and not is_notebook(Path(path))
-    ]
-    notebooks = [path for path in paths if path not in scripts]
-    if not notebooks or not scripts or len(paths) < 3:
-        return
-    if len(notebooks) == 1:
-        meant = shlex.join(["nb2ddp", notebooks[0], scripts[0]])
-        raise InputError(f"One notebook becomes one script, not {' and '.join(scripts)}. Type: {meant}")
-    folder = shlex.join(["nb2ddp", *notebooks, "-o", "scripts"])
-    raise InputError(f"{scripts[0]} cannot be the script of several notebooks. Type: {folder}")
 
 
 def _project() -> str:

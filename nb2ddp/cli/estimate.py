@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +17,6 @@ from nb2ddp.estimate.shapes import ShapeError, shape_of
 
 if TYPE_CHECKING:
     from nb2ddp.estimate.trainings import Training
-    from nb2ddp.project.files import Job
-    from nb2ddp.results import Result
 
 _EXAMPLES = """\
 \b
@@ -95,14 +92,14 @@ def answers_in(
     """
     from nb2ddp.results import NotebookError
 
-    trainings = _trainings(text, path)
+    trainings = trainings_in(text, path)
     if not trainings:
         raise NotebookError("nb2ddp finds no training in it: it builds no training arguments")
     trainings = [replace(training, tokens=tokens) for training in trainings] if tokens else trainings
     return _answers(trainings, path.parent, kinds, gpus, offline=offline)
 
 
-def _trainings(text: str, path: Path) -> list[Training]:
+def trainings_in(text: str, path: Path) -> list[Training]:
     """Return the trainings of a notebook or script."""
     from nb2ddp.estimate.trainings import trainings
     from nb2ddp.facts.program import Program
@@ -116,33 +113,20 @@ def _trainings(text: str, path: Path) -> list[Training]:
     return trainings(Program(read(f"# %%\n{text}" if is_python else text, path.stem), Options()))
 
 
-def answered(job: Job, result: Result, kinds: Sequence[Gpu]) -> list[Answer]:
-    """Estimate the trainings of a converted notebook without the hub; empty if a size is unknown.
+def in_one_line(found: Sequence[Training], folder: Path, gpus: int) -> str:
+    """Return one line on trainings, without the hub, or why there is none; empty if the size of a model is unknown.
 
     Args:
-        job: the converted notebook.
-        result: the result of its conversion.
-        kinds: the GPUs to try.
+        found: the trainings.
+        folder: that of the notebook or script.
+        gpus: GPUs of the job.
     """
-    from nb2ddp.estimate.trainings import Training
-
-    trainings = [Training(**fields) for fields in result.trainings]
-    with suppress(ShapeError, OSError):
-        return _answers(trainings, job.notebook.parent, kinds, job.options.launch.processes, offline=True)
-    return []
-
-
-def in_one_line(job: Job, result: Result) -> str:
-    """Return the line on a converted notebook's trainings, or why there is none; empty if a size is unknown.
-
-    Args:
-        job: the converted notebook.
-        result: the result of its conversion.
-    """
-    from nb2ddp.estimate.trainings import Training
-
-    unknown = _unknown([Training(**fields) for fields in result.trainings])
-    return f"unknown: {unknown}" if unknown else in_short(answered(job, result, ()))
+    try:
+        return in_short(_answers(found, folder, (), gpus, offline=True))
+    except UnknownError as error:
+        return str(error)
+    except (ShapeError, OSError):
+        return ""
 
 
 def _unknown(trainings: Sequence[Training]) -> str:

@@ -119,16 +119,11 @@ def _failed(source: str, error: BaseException) -> int:
 
 def _fits(script: Path, text: str, processes: int) -> str:
     """Return which GPUs fit a script's training and how many its steps keep busy; empty if unknown."""
-    from nb2ddp.cli.estimate import UnknownError, answers_in
-    from nb2ddp.estimate.answer import in_short
-    from nb2ddp.estimate.shapes import ShapeError
+    from nb2ddp.cli.estimate import in_one_line, trainings_in
 
-    try:
-        return in_short(answers_in(text, script, (), processes, offline=True))
-    except UnknownError as error:
-        return str(error)
-    except (NotebookError, ShapeError, OSError):
-        return ""
+    with suppress(NotebookError):
+        return in_one_line(trainings_in(text, script), script.parent, processes)
+    return ""
 
 
 def _rehearsed(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nb2ddp.cli.estimate import in_one_line
+from nb2ddp.estimate.trainings import Training
 from nb2ddp.project.files import Job
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
@@ -34,7 +35,9 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     launch = job.options.launch
     for line in _installs(job):
         yield f"Install its packages with: {line}"
-    if not job.options.split_model and (fits := in_one_line(job, result)):
+    found = [Training(**fields) for fields in result.trainings]
+    fits = "" if job.options.split_model else in_one_line(found, job.notebook.parent, launch.processes)
+    if fits:
         yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
         yield "Start its vLLM server first, as its first lines say."

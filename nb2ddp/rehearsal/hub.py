@@ -25,7 +25,6 @@ from nb2ddp.rehearsal.stage.cached import COMMIT
 class DataHints:
     """What a script says about a data set that it loads."""
 
-    used: tuple[str, ...] = ()  #: columns
     splits: tuple[str, ...] = ("train", "test", "validation")
     configs: tuple[str, ...] = ("default",)
     rows: int = 1200

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
 from nb2ddp.rehearsal.hub import DataHints
+from nb2ddp.rehearsal.stage.columns import called, constant
 from nb2ddp.rehearsal.stage.schema import MOST_ROWS
 
 #: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
@@ -37,22 +38,7 @@ _BEYOND = {
 _ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
 _NEEDED = ("torch", "transformers", "accelerate", "datasets")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
-#: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
-_READ = {
-    **dict.fromkeys(("DPOTrainer", "ORPOTrainer", "CPOTrainer"), ("prompt", "chosen", "rejected")),
-    "RewardTrainer": ("chosen", "rejected"),
-    "KTOTrainer": ("prompt", "completion", "label"),
-}
-_OF_COLUMNS = frozenset(
-    "rename_column rename_columns remove_columns select_columns cast_column class_encode_column".split()
-)
-_PAIR = ("anchor", "positive")
-_FIELDS = ("dataset_text_field", "text_column", "label_column")
 _SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
-_NO_COLUMN = frozenset(
-    "input_ids attention_mask role content from value type user assistant system human gpt "
-    "train test validation".split()
-)
 
 
 class PlanError(Exception):
@@ -87,11 +73,6 @@ class Plan:
     def beyond(self) -> list[str]:
         """What the script seems to need, and no rehearsal has."""
         return [what for what, pattern in _BEYOND.items() if re.search(pattern, self.text, re.MULTILINE)]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What the script calls the columns of its data."""
-        return self.data[""].used if "" in self.data else ()
 
     def place(self, line: int | None) -> str:
         """A line as a person reads it: `train.py:120 (cell 14)`."""
@@ -133,8 +114,8 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
         PlanError: it is not Python, or trains nothing that a rehearsal could follow.
     """
     tree, folder = _parsed(text), path.resolve().parent
-    trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
-    if not trainers or not {"train", "unsloth_train"} & {name.split(".")[-1] for name in _called(tree)}:
+    trainers = tuple(dict.fromkeys(name for name in called(tree) if re.search(r"Trainer$", name)))
+    if not trainers or not {"train", "unsloth_train"} & {name.split(".")[-1] for name in called(tree)}:
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
     libraries = _trained_with(tree)
     environment = choose(libraries)
@@ -186,14 +167,6 @@ def _cells(text: str) -> Iterator[tuple[int, int]]:
             yield number, int(mark[1])
 
 
-def _called(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func).split(".")[-1]
-        elif isinstance(node, ast.ClassDef):
-            yield from (ast.unparse(base).split(".")[-1] for base in node.bases)
-
-
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Every import: the module, and the name that is taken from it."""
     for node in ast.walk(tree):
@@ -213,87 +186,35 @@ def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: E
     return "real" if takes and environment.has("unsloth") else "stand-in"
 
 
-def _constant(node: ast.AST | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
 def _models(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
             given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "model_name")]
-            yield from (name for each in given if re.fullmatch(r"[\w.-]+/[\w.-]+", name := _constant(each) or ""))
+            yield from (name for each in given if re.fullmatch(r"[\w.-]+/[\w.-]+", name := constant(each) or ""))
 
 
 def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
-    """Each data set that the script loads, with the columns, splits and configurations that it speaks of.
+    """Each data set that the script loads, with the splits and configurations that it speaks of.
 
     "" is any other: one whose id a variable holds.
     """
-    trainers = set(_called(tree))
-    read = [column for trainer, columns in _READ.items() if trainer in trainers for column in columns]
-    used = tuple(dict.fromkeys([*_columns(tree), *read]))
-    used = used or _PAIR * ("SentenceTransformerTrainer" in trainers)
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
     most = max([least, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
-    hints = DataHints(used, tuple(usual), rows=most)
+    hints = DataHints(tuple(usual), rows=most)
     yield "", hints
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
             continue
-        given = {each.arg: _constant(each.value) for each in node.keywords}
-        name = _constant(node.args[0])
+        given = {each.arg: constant(each.value) for each in node.keywords}
+        name = constant(node.args[0])
         if name is None or name in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder"):
             continue
-        configuration = (_constant(node.args[1]) if len(node.args) > 1 else None) or given.get("name")
+        configuration = (constant(node.args[1]) if len(node.args) > 1 else None) or given.get("name")
         splits = re.findall(r"([A-Za-z]\w*)(?:\[|\+|$)", given.get("split") or "")
         splits = [*dict.fromkeys([*splits, *usual])]
         yield name, replace(hints, splits=tuple(splits), configs=(configuration or "default",))
-
-
-def _columns(tree: ast.AST) -> Iterator[str]:
-    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are told.
-
-    A column that the script makes itself is none of its source's, unless it is read before, or where it is made.
-    """
-    made = _NO_COLUMN | {"labels"} if "SFTTrainer" in _called(tree) else _NO_COLUMN  # it makes them of the text
-    written = {(holder, name): line for holder, name, line in reversed([*_written(tree)])}
-    returned = set(_returned(tree))
-    produced = {name for _, name in written} | returned
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and (name := _constant(node.slice)) and isinstance(node.ctx, ast.Load):
-            holder = ast.unparse(node.value)
-            is_own = node.lineno > written.get((holder, name), node.lineno) or name in made | returned
-            if not is_own and not re.search(r"environ|\.metrics$", holder):
-                yield name
-        elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := _constant(node.value)):
-            yield name
-        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
-            given = node.args[0]
-            of_dict = given.keys if isinstance(given, ast.Dict) else [given]  # `rename_columns({old: new})`
-            named = given.elts if isinstance(given, (ast.List, ast.Tuple)) else of_dict
-            yield from (name for each in named if (name := _constant(each)) and name not in made | produced)
-
-
-def _written(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """What the script subscripts to write into it, with which name, and the last line of the statement."""
-    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and (name := _constant(target.slice)):
-                yield ast.unparse(target.value), name, node.end_lineno or node.lineno
-
-
-def _returned(tree: ast.AST) -> Iterator[str]:
-    """The keys of dictionaries that functions return, which they do not read themselves."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            inside = [*ast.walk(node)]
-            read = {_constant(each.slice) for each in inside if isinstance(each, ast.Subscript)}
-            given = [node.body] if isinstance(node, ast.Lambda) else []
-            given += [each.value for each in inside if isinstance(each, ast.Return) and each.value]
-            keys = (_constant(key) for value in given if isinstance(value, ast.Dict) for key in value.keys)
-            yield from (key for key in keys if key and key not in read)
 
 
 def _sizes(tree: ast.AST) -> Iterator[int]:
@@ -309,7 +230,7 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
             yield from _of_share(node.value)
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                if "/" in (_constant(key) or ""):
+                if "/" in (constant(key) or ""):
                     yield from _of_share(value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", node.value))
@@ -324,7 +245,7 @@ def _of_share(node: ast.AST) -> Iterator[int]:
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
     """Files in the script's folder that its texts name, up to 64 MB each."""
     for node in ast.walk(tree):
-        text = _constant(node)
+        text = constant(node)
         if text and 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
             path = folder / text
             with contextlib.suppress(OSError, ValueError):  # a long text, and no path
@@ -336,10 +257,10 @@ def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
             for given in node.keywords:
-                if given.arg == "device_map" and (how := _constant(given.value)) in _SPREAD:
+                if given.arg == "device_map" and (how := constant(given.value)) in _SPREAD:
                     yield given.value.lineno, f'device_map = "{how}" spreads every process\'s model over all GPUs'
         elif isinstance(node, ast.Constant) and node.value == "cuda:0":
             yield node.lineno, '"cuda:0" is the first GPU in every process'
-        elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := _constant(node.value) or ""):
+        elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := constant(node.value) or ""):
             to = [each for each in node.targets if ast.unparse(each).endswith("environ['CUDA_VISIBLE_DEVICES']")]
             yield from ((each.lineno, f"CUDA_VISIBLE_DEVICES leaves every process GPU {gpu} alone") for each in to)

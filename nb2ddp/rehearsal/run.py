@@ -81,7 +81,6 @@ def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[s
         "logs": str(folder / "logs"),
         "unsloth": plan.unsloth,
         "sees": plan.sees or plan.hears,
-        "columns": hints.used,
         "rows": hints.rows,
         "splits": hints.splits,
         "beside": str(plan.folder),

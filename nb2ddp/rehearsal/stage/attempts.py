@@ -137,7 +137,8 @@ class Attempts:
         """Pass over a statement that training does not need; the other processes then do so, too."""
         if not self.is_alone or not isinstance(error, Exception):
             return False
-        inner = [frame.tb_lineno for frame in learn._entries(error) if frame.tb_frame.f_code.co_filename == self.script]
+        entries = learn.entries_of(error)
+        inner = [entry.tb_lineno for entry in entries if entry.tb_frame.f_code.co_filename == self.script]
         self.schema.passed.append(statement.lineno)
         self.schema.save()
         about = {"after": statement.lineno > last, "own": _is_own(error, self.source)}

@@ -51,7 +51,7 @@ def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
 
 
 def _hints(request: dict[str, Any]) -> dict[str, Any]:
-    return {key: request[key] for key in ("used", "splits", "configs", "rows", "sees") if key in request}
+    return {key: request[key] for key in ("splits", "configs", "rows", "sees") if key in request}
 
 
 def main() -> int:

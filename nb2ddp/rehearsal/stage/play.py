@@ -79,7 +79,7 @@ def main(log: Log | None = None) -> int:
         fast.lay(plan["unsloth"], log, sees=plan["sees"])
     with open(script, encoding="utf-8") as file:
         source = _at_home(file.read(), log)
-    known = schema.Schema(plan["schema"], plan["columns"], source, plan["rows"], plan["splits"])
+    known = schema.Schema(plan["schema"], source, plan["rows"], plan["splits"])
     sources = files.Sources(log, known, plan["root"], plan["data"])
     files.lay(sources)
     cached.lay(log)

@@ -1,0 +1,262 @@
+"""What the text of a script says of its data: the columns that it reads, and what is in them.
+
+A reader follows an expression back to the part of a row that it is: through subscripts and `.get`, loops and names.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from .shapes import EACH, SAID, by_name, keyed, list_of, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .shapes import Path, Shape
+
+_OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
+_ALL = "<batch>"  #: behind a column, all of its values in a batch
+_NUMBERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+#: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
+_READ = {
+    **dict.fromkeys(("DPOTrainer", "ORPOTrainer", "CPOTrainer"), ("prompt", "chosen", "rejected")),
+    "RewardTrainer": ("chosen", "rejected"),
+    "KTOTrainer": ("prompt", "completion", "label"),
+}
+_PAIR = ("anchor", "positive")
+_OF_COLUMNS = frozenset(
+    "rename_column rename_columns remove_columns select_columns cast_column class_encode_column".split()
+)
+_FIELDS = ("dataset_text_field", "text_column", "label_column")
+_NO_COLUMN = frozenset(
+    "input_ids attention_mask role content from value type user assistant system human gpt "
+    "train test validation".split()
+)
+
+
+def constant(node: ast.AST | None) -> str | None:
+    """The text that an expression is, where it is a constant."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def called(tree: ast.AST) -> Iterator[str]:
+    """The last name of everything that is called, or is the base of a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func).split(".")[-1]
+        elif isinstance(node, ast.ClassDef):
+            yield from (ast.unparse(base).split(".")[-1] for base in node.bases)
+
+
+class Reader:
+    """Tells which part of a row an expression is. Here every name is a row, and each element of a list the list."""
+
+    def name(self, name: str) -> Path | None:
+        """The path of a variable."""
+        return ()
+
+    def key(self, base: ast.expr, key: str) -> Path | None:
+        """The path of what an expression has under a key."""
+        found = self.path(base)
+        return None if found is None else (*found, key)
+
+    def element(self, base: ast.expr) -> Path | None:
+        """The path of an element of an expression."""
+        return self.path(base)
+
+    def path(self, node: ast.AST) -> Path | None:
+        """The path of an expression; None where it is no part of a row."""
+        match node:
+            case ast.Name(id=name):
+                return self.name(name)
+            case ast.BoolOp(values=[first, *_]):
+                return self.path(first)
+            case ast.Subscript(value=base, slice=ast.Constant(value=str(key))):
+                return self.key(base, key)
+            case ast.Call(func=ast.Attribute(value=base, attr="get"), args=[ast.Constant(value=str(key)), *_]):
+                return self.key(base, key)
+            case ast.Subscript(value=base, slice=ast.Slice()):
+                return self.path(base)
+            case ast.Subscript(value=base):
+                return self.element(base)
+        return None
+
+
+def loops(target: ast.AST, over: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a loop binds, each with what it goes over; also through `enumerate` and `zip`."""
+    match target, over:
+        case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[given, *_]):
+            yield from loops(inner, given)
+        case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=given):
+            for one, values in zip(targets, given, strict=False):
+                yield from loops(one, values)
+        case ast.Name(id=name), _:
+            yield name, over
+
+
+class _RowReader(Reader):
+    """Reads a function that is given a row, or a batch of rows."""
+
+    def __init__(self, row: str, is_batch: bool) -> None:
+        self.names: dict[str, Path] = {row: ()}
+        self.is_batch = is_batch
+
+    def name(self, name: str) -> Path | None:
+        return self.names.get(name)
+
+    def key(self, base: ast.expr, key: str) -> Path | None:
+        found = super().key(base, key)
+        return (key, _ALL) if found == (key,) and self.is_batch else found
+
+    def element(self, base: ast.expr) -> Path | None:
+        found = self.path(base)
+        if not found:
+            return None
+        return found[:-1] if found[-1] == _ALL else (*found, EACH)
+
+    def read(self, function: ast.AST, found: dict[str, Any]) -> None:
+        """Add the paths that a function reads: a tree of keys."""
+        for node in _in_order(function):
+            if isinstance(node, (ast.For, ast.comprehension)):
+                for name, over in loops(node.target, node.iter):
+                    if (at := self.element(over)) is not None:
+                        self.names[name] = at
+            elif isinstance(node, ast.Assign) and (at := self.path(node.value)) is not None:
+                self.names[ast.unparse(node.targets[0])] = at
+            inner = found
+            for step in self.path(node) or ():
+                inner = inner if step == _ALL else inner.setdefault(step, {})
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one, as they are written; the loops of a comprehension before what it makes."""
+    below = list(ast.iter_child_nodes(node))
+    for each in sorted(below, key=lambda child: not isinstance(child, ast.comprehension)):
+        yield each
+        yield from _in_order(each)
+
+
+def read_of_rows(tree: ast.Module) -> dict[str, Shape]:
+    """The columns that functions of rows read, also with `.get`, which misses none, and what is read of these."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    found: dict[str, Any] = {}
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_ROWS:
+            for given in call.args:
+                function = functions.get(given.id) if isinstance(given, ast.Name) else given
+                if isinstance(function, (ast.FunctionDef, ast.Lambda)) and function.args.args:
+                    is_batch = any(each.arg == "batched" for each in call.keywords)
+                    _RowReader(function.args.args[0].arg, is_batch).read(function, found)
+    return {name: _shaped(name, inner) for name, inner in found.items()}
+
+
+def _shaped(name: str, inner: dict[str, Any]) -> Shape:
+    if EACH in inner:
+        return list_of(_shaped(name, inner[EACH]))
+    inner = inner | {SAID[who]: inner.get(SAID[who], {}) for who in inner.keys() & SAID.keys()}
+    return keyed(**{key: _shaped(key, below) for key, below in inner.items()}) if inner else by_name(name)
+
+
+def compared(tree: ast.Module) -> Iterator[tuple[str, Shape]]:
+    """Columns that the script compares with constants, or looks up in a table of its own."""
+    bound = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    tables = {ast.unparse(node.targets[0]): node.value for node in bound if isinstance(node.value, ast.Dict)}
+    found: dict[str, list[Any]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=[operator, *_], comparators=[other, *_]):
+                found.setdefault(_column(left), []).extend(_values(operator, other))
+            case ast.Call(func=ast.Attribute(value=column, attr="map"), args=[given, *_]):
+                table = tables.get(ast.unparse(given), given)
+                keys = table.keys if isinstance(table, ast.Dict) else []
+                found.setdefault(_column(column), []).extend(key.value for key in keys if isinstance(key, ast.Constant))
+    found.pop("", None)
+    for name, values in found.items():
+        if values := [each for each in dict.fromkeys(values) if each is not None and each != ""]:
+            yield name, one_of(values if len({type(each) for each in values}) == 1 else [str(each) for each in values])
+
+
+def _column(node: ast.expr) -> str:
+    """The column, or the key of one, that an expression reads, also stripped or in other letters; else ""."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr != "get":
+        if node.func.attr not in ("strip", "lower", "upper", "astype"):
+            return ""
+        node = node.func.value
+    return (Reader().path(node) or ("",))[-1] if isinstance(node, (ast.Subscript, ast.Call)) else ""
+
+
+def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
+    """Values that pass a comparison, and some that do not where it asks for more or less."""
+    if isinstance(operator, _NUMBERS) and isinstance(other, ast.Constant) and isinstance(other.value, (int, float)):
+        return [other.value - 1, other.value, other.value + 1]
+    if isinstance(operator, (ast.Eq, ast.In)):
+        given = other.elts if isinstance(other, (ast.List, ast.Tuple, ast.Set)) else [other]
+        named = [each.value for each in given if isinstance(each, ast.Constant)]
+        return [*named, 0, 1] if named and type(named[0]) is int else named
+    return []
+
+
+def labels(tree: ast.Module) -> int:
+    """How many labels the script gives to a classifier, where it says so; else 2."""
+    held = {ast.unparse(each.targets[0]): each.value for each in ast.walk(tree) if isinstance(each, ast.Assign)}
+    for given in (each.value for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "num_labels"):
+        value: Any = held.get(ast.unparse(given), given)
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "len":
+            listed: Any = held.get(ast.unparse(value.args[0]))
+            value = ast.Constant(len(listed.keys if isinstance(listed, ast.Dict) else getattr(listed, "elts", ())))
+        if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 2:
+            return value.value
+    return 2
+
+
+def columns(tree: ast.Module) -> list[str]:
+    """The columns that a script's data has to have: those that it names, and those that its trainers read."""
+    trainers = set(called(tree))
+    read = [column for trainer, own in _READ.items() if trainer in trainers for column in own]
+    used = list(dict.fromkeys([*_named(tree, makes_labels="SFTTrainer" in trainers), *read]))
+    return used or [*_PAIR] * ("SentenceTransformerTrainer" in trainers)
+
+
+def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
+    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are given.
+
+    A column that the script makes itself is none of its source's, unless it is read before, or where it is made.
+    """
+    made = _NO_COLUMN | {"labels"} if makes_labels else _NO_COLUMN
+    written = {(holder, name): line for holder, name, line in reversed([*_written(tree)])}
+    returned = set(_returned(tree))
+    produced = {name for _, name in written} | returned
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and (name := constant(node.slice)) and isinstance(node.ctx, ast.Load):
+            holder = ast.unparse(node.value)
+            is_own = node.lineno > written.get((holder, name), node.lineno) or name in made | returned
+            if not is_own and "environ" not in holder and not holder.endswith(".metrics"):
+                yield name
+        elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := constant(node.value)):
+            yield name
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
+            given = node.args[0]
+            of_dict = given.keys if isinstance(given, ast.Dict) else [given]  # `rename_columns({old: new})`
+            listed = given.elts if isinstance(given, (ast.List, ast.Tuple)) else of_dict
+            yield from (name for each in listed if (name := constant(each)) and name not in made | produced)
+
+
+def _written(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """What the script subscripts to write into it, with which name, and the last line of the statement."""
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and (name := constant(target.slice)):
+                yield ast.unparse(target.value), name, node.end_lineno or node.lineno
+
+
+def _returned(tree: ast.AST) -> Iterator[str]:
+    """The keys of dictionaries that functions return, which they do not read themselves."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            inside = [*ast.walk(node)]
+            read = {constant(each.slice) for each in inside if isinstance(each, ast.Subscript)}
+            given = [node.body] if isinstance(node, ast.Lambda) else []
+            given += [each.value for each in inside if isinstance(each, ast.Return) and each.value]
+            keys = (constant(key) for value in given if isinstance(value, ast.Dict) for key in value.keys)
+            yield from (key for key in keys if key and key not in read)

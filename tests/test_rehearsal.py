@@ -15,8 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -967,13 +965,6 @@ def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     assert _changed(tree) == {"model", "words", "b", "made"}
 
 
-def test_what_does_nothing_is_as_many_values_as_it_is_asked_for() -> None:
-    nothing: Any = packages.Nothing()
-    precision, recall, score = nothing
-    assert precision is recall is score is nothing
-    assert [*nothing] == []
-
-
 def test_what_does_nothing_can_be_computed_with() -> None:
     metric: Any = packages.Nothing()
     kind: Any = packages.Nothing
@@ -1222,7 +1213,7 @@ def _played(text: str, folder: Path) -> list[dict[str, Any]]:
     script = folder / "train.py"
     script.write_text(text)
     about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(folder / "s"), "data": "", "trust": False}
-    about |= {"columns": [], "rows": 8, "splits": [], "root": str(folder), "logs": str(folder), "server": 9}
+    about |= {"rows": 8, "splits": [], "root": str(folder), "logs": str(folder), "server": 9}
     environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(folder)})}
     start = Path(packages.__file__).with_name("start.py")
     subprocess.run([sys.executable, start, "play", script], env=environ, cwd=folder, check=True)
@@ -1247,7 +1238,7 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     (work / "given.db").touch()
     log.open(str(tmp_path / "log"), "train.py")
 
-    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", server=9)
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="")
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
@@ -1262,7 +1253,7 @@ def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, mo
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     folders = str(tmp_path), str(tmp_path / "work")
-    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), server=9)
+    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"))
     outside._clone("git clone https://x/repository", None)
     assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .shrink import HEAD, shrunk
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
@@ -53,66 +55,33 @@ class Model(NamedTuple):
     settings: dict[str, Any] | None = None
 
 
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-_LINEAR = {
-    "layer_types": ["linear_attention", "full_attention"],
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-}
-_SLIDING = {"layer_types": ["sliding_attention", "full_attention"]}
 VOCABULARY = 512  # more than the tokenizer has, as in most models
-_PER_LAYER = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 32}
-_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_chunk_size": 32, "mamba_d_ssm": 256}
-_ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64, "moe_num_shared_experts": 1}
-_WHISPER = {"d_model": 128, "decoder_start_token_id": 0}
-_WHISPER |= {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+_EXPERTS = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 64}
+_EXPERTS |= {"hidden_size_per_layer_input": 0}
 _LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
 
 #: The family by what an id says, the first that fits; of one that sees, that of its text (`seeing`).
 FAMILIES = (
-    (r"whisper", Model("whisper", "<s>", "</s>", settings=_WHISPER)),
+    (r"whisper", Model("whisper", "<s>", "</s>", settings={"decoder_start_token_id": 0})),
     (r"modernbert", Model("modernbert", "<s>", "</s>")),
     (r"minilm|bert|bge|e5-|gte-|mpnet", Model("bert", "<s>", "</s>")),
     (r"muse", Model("llama", "<s>", "<|end|>", MUSE)),
-    (r"gpt-?oss", Model("gpt_oss", None, "<|end|>", HARMONY, _SLIDING | {"num_local_experts": 4})),
-    (
-        r"qwen-?3\.[56].*\da\d|qwen-?3\.[56].*moe",
-        Model("qwen3_5_moe_text", None, "<|im_end|>", CHATML, _LINEAR | _EXPERTS),
-    ),
-    (r"qwen-?3\.[56]", Model("qwen3_5_text", None, "<|im_end|>", CHATML, _LINEAR)),
-    (r"qwen-?_?3.*(moe|-a\d+b)", Model("qwen3_moe", None, "<|im_end|>", CHATML, _EXPERTS)),
+    (r"gpt-?oss", Model("gpt_oss", None, "<|end|>", HARMONY)),
+    (r"qwen-?3\.[56].*(\da\d|moe)", Model("qwen3_5_moe_text", None, "<|im_end|>")),
+    (r"qwen-?3\.[56]", Model("qwen3_5_text", None, "<|im_end|>")),
+    (r"qwen-?_?3.*(moe|-a\d+b)", Model("qwen3_moe", None, "<|im_end|>")),
     (r"qwen-?3|qwen_3", Model("qwen3", None, "<|im_end|>")),
     (r"qwen|qwq|kaira|smollm|internvl", Model("qwen2", None, "<|im_end|>")),
-    (
-        r"gemma-?4.*a\d+b",
-        Model(
-            "gemma4_text",
-            "<bos>",
-            "<turn|>",
-            GEMMA4,
-            _SLIDING | _EXPERTS | {"enable_moe_block": True, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
-        ),
-    ),
-    (r"gemma-?4|diffusiongemma", Model("gemma4_text", "<bos>", "<turn|>", GEMMA4, _SLIDING | _PER_LAYER)),
-    (
-        r"gemma-?3n",
-        Model(
-            "gemma3n_text",
-            "<bos>",
-            "<end_of_turn>",
-            GEMMA,
-            _SLIDING | _PER_LAYER | {"num_kv_shared_layers": 0, "laurel_rank": 8},
-        ),
-    ),
+    (r"gemma-?4.*a\d+b", Model("gemma4_text", "<bos>", "<turn|>", GEMMA4, _EXPERTS)),
+    (r"gemma-?4|diffusiongemma", Model("gemma4_text", "<bos>", "<turn|>", GEMMA4)),
+    (r"gemma-?3n", Model("gemma3n_text", "<bos>", "<end_of_turn>", GEMMA)),
     (r"gemma-?3|functiongemma", Model("gemma3_text", "<bos>", "<end_of_turn>", GEMMA)),
     (r"gemma-?2", Model("gemma2", "<bos>", "<eos>", GEMMA)),
     (r"gemma", Model("gemma", "<bos>", "<eos>", GEMMA)),
-    (r"falcon-?h1", Model("falcon_h1", "<|begin_of_text|>", "<|im_end|>", CHATML, _MAMBA)),
-    (r"lfm", Model("lfm2", "<|startoftext|>", "<|im_end|>", CHATML, {"layer_types": ["conv", "full_attention"]})),
+    (r"falcon-?h1", Model("falcon_h1", "<|begin_of_text|>", "<|im_end|>", settings={"mamba_d_head": HEAD})),
+    (r"lfm", Model("lfm2", "<|startoftext|>", "<|im_end|>", settings={"layer_types": ["conv", "full_attention"]})),
     (r"granite", Model("granite", None, "<|end_of_text|>", GRANITE)),
-    (r"ernie.*a\d+b", Model("ernie4_5_moe", "<s>", "</s>", ERNIE, _ERNIE)),
+    (r"ernie.*a\d+b", Model("ernie4_5_moe", "<s>", "</s>", ERNIE)),
     (r"paddle", Model("llama", "<s>", "</s>", ERNIE)),
     (r"phi", Model("phi3", "<s>", "<|endoftext|>")),
     (r"zephyr|mistral|mixtral|magistral|pixtral|ministral|devstral", Model("mistral", "<s>", "</s>", MISTRAL)),
@@ -157,26 +126,17 @@ def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTo
 
 
 def config(model: Model, words: PreTrainedTokenizerFast) -> PretrainedConfig:
-    """Two layers of 128, without dropout: each process would draw its own, and losses would not compare."""
+    """The family's usual configuration, made small."""
     from transformers import AutoConfig
 
-    settings = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 128,
-        "intermediate_size": 256,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 32768 if model.family not in ENCODERS else 512,
-        "bos_token_id": words.bos_token_id,
-        "eos_token_id": words.eos_token_id,
-        "pad_token_id": words.pad_token_id,
-    }
-    if model.family in ENCODERS:
-        without = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-        settings |= dict.fromkeys(without, 0.0) if model.family == "bert" else {"cls_token_id": 2, "sep_token_id": 3}
-    else:
-        settings |= {"num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False}
-    return AutoConfig.for_model(model.family, **settings | (model.settings or {}))
+    usual = AutoConfig.for_model(model.family)
+    ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    settings = shrunk(usual.to_dict()) | ids | {"vocab_size": VOCABULARY}
+    if "vocab_size_per_layer_input" in settings:
+        settings["vocab_size_per_layer_input"] = VOCABULARY
+    if model.family not in ENCODERS:
+        settings |= {"max_position_embeddings": 32768, "tie_word_embeddings": False}
+    return type(usual).from_dict(settings | (model.settings or {}))
 
 
 def build_model(name: str, folder: Path) -> None:

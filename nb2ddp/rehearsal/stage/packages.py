@@ -7,15 +7,12 @@ to type.
 from __future__ import annotations
 
 import copyreg
-import dis
 import importlib
-import itertools
-import linecache
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .events import StandIn, Tracked
@@ -46,24 +43,15 @@ _RUNS = frozenset(
 )
 
 
-def _decorates(given: tuple[Any, ...]) -> bool:
-    """Whether what the calling function is given is what stands below an `@`."""
-    caller = sys._getframe(2)
-    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
-    return len(given) == 1 and callable(given[0]) and line.lstrip().startswith("@")
-
-
-def _unpacked(frame: Any) -> int:
-    """How many names a frame assigns the elements of what it asks for now; 0 where it does not: `a, b = ...`."""
-    now = next(step for step in dis.get_instructions(frame.f_code) if step.offset == frame.f_lasti)
-    return now.arg or 0 if now.opname.startswith("UNPACK_SEQUENCE") else 0
+def _is_decorated(given: tuple[Any, ...]) -> bool:
+    return len(given) == 1 and isinstance(given[0], FunctionType)
 
 
 class _Kind(type):
-    """What a class that does nothing is asked for is that class."""
+    """What a class that does nothing is asked for is that class; a function that it is called with alone stays."""
 
     def __call__(cls, *given: Any, **named: Any) -> Any:
-        return given[0] if _decorates(given) else super().__call__(*given, **named)
+        return given[0] if _is_decorated(given) else super().__call__(*given, **named)
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -96,7 +84,7 @@ class Nothing(metaclass=_Kind):
         return self
 
     def __call__(self, *given: Any, **_: Any) -> Any:
-        return given[0] if _decorates(given) else self
+        return given[0] if _is_decorated(given) else self
 
     def __getitem__(self, _: Any) -> Any:
         return self
@@ -107,7 +95,7 @@ class Nothing(metaclass=_Kind):
     def __setitem__(self, *_: Any) -> None: ...
 
     def __iter__(self) -> Any:
-        return itertools.repeat(self, _unpacked(sys._getframe(1)))
+        return iter(())
 
     def __len__(self) -> int:
         return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import seeing
-from .models import FAMILIES, describe_encoder
+from .models import describe_encoder
 from .shrink import shrunk
 
 ROWS = 64
@@ -87,8 +87,7 @@ def _build_model(files: Path, folder: Path, *, sees: bool) -> None:
             seeing.save(type(whole).from_dict(shrunk(whole.to_dict())), folder)
             return
     real = whole.get_text_config()
-    known = (model.settings for _, model in FAMILIES if model.family == real.model_type and model.settings)
-    config = type(real).from_dict(shrunk(real.to_dict()) | next(known, {}))
+    config = type(real).from_dict(shrunk(real.to_dict()))
     words = transformers.AutoTokenizer.from_pretrained(folder)
     if len(words) > config.vocab_size:
         raise ValueError("its tokenizer has more words than it")

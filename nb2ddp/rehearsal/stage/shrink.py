@@ -42,7 +42,7 @@ def shrunk(about: dict[str, Any]) -> dict[str, Any]:
         small["num_key_value_heads"] = small["num_attention_heads"]
     layers = about.get("num_hidden_layers")
     for name, value in about.items():
-        if isinstance(value, list) and len(value) == layers:
+        if isinstance(value, (list, tuple)) and len(value) == layers:
             small[name] = _kinds(value) if name.endswith("_types") else small[name][:LAYERS]
     if small.get("per_layer_config"):
         small["per_layer_config"] = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -104,10 +105,6 @@ class Parent:
             start_new_session=True,
         )
         self._asking = threading.Lock()
-        self._started: queue.Queue[int | None] = queue.Queue()
-        self._ended: dict[int, int] = {}
-        self._news = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
         """See `Starter`."""
@@ -116,19 +113,18 @@ class Parent:
             "arguments": command[1:],
             "environment": dict(environment),
             "folder": str(folder),
-            "out": str(said.with_suffix(".out")),
-            "err": str(said.with_suffix(".err")),
+            **{name: str(said.with_suffix(f".{name}")) for name in ("out", "err", "code")},
         }
         assert self._program.stdin is not None
+        assert self._program.stdout is not None
         with self._asking:
             with contextlib.suppress(BrokenPipeError, ValueError):  # it has ended, or was closed
                 self._program.stdin.write(json.dumps(request) + "\n")
                 self._program.stdin.flush()
-            pid = self._started.get()
-        if pid is None:
-            self._started.put(None)
+            pid = self._program.stdout.readline()
+        if not pid:
             raise OSError(f"the process that imports the libraries has ended with code {self._program.wait()}")
-        return _Copy(self, pid)
+        return _Copy(self._program, int(pid), Path(request["code"]))
 
     def close(self) -> None:
         """See `Starter`."""
@@ -137,42 +133,23 @@ class Parent:
         with contextlib.suppress(OSError):
             self._program.stdin.close()  # type: ignore[union-attr]
 
-    def code(self, pid: int) -> int | None:
-        """How a copy has ended."""
-        return self._ended.get(pid) if self._program.poll() is None else self._ended.get(pid, -9)
 
-    def until_ended(self, pid: int) -> int:
-        """Wait for the end of a copy."""
-        with self._news:
-            self._news.wait_for(lambda: pid in self._ended or self._program.poll() is not None)
-            return self._ended.get(pid, -9)
-
-    def _listen(self) -> None:
-        assert self._program.stdout is not None
-        for line in self._program.stdout:
-            about = json.loads(line)
-            if "started" in about:
-                self._started.put(about["started"])
-            else:
-                with self._news:
-                    self._ended[about["ended"]] = about["code"]
-                    self._news.notify_all()
-        self._program.wait()
-        self._started.put(None)
-        with self._news:
-            self._news.notify_all()
-
-
+@dataclass
 class _Copy:
-    """A copy of a parent."""
+    """A copy of a parent, which writes the copy's exit code into a file."""
 
-    def __init__(self, parent: Parent, pid: int) -> None:
-        self.parent, self.pid = parent, pid
+    program: subprocess.Popen[str]
+    pid: int
+    file: Path
 
     def poll(self) -> int | None:
         """See `Process`."""
-        return self.parent.code(self.pid)
+        has_ended = self.program.poll() is not None  # asked first: the code may be written before the end
+        code = self.file.read_text() if self.file.exists() else ""
+        return int(code) if code else -9 if has_ended else None
 
     def wait(self) -> int:
         """See `Process`."""
-        return self.parent.until_ended(self.pid)
+        while (code := self.poll()) is None:
+            time.sleep(0.01)
+        return code

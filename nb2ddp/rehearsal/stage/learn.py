@@ -107,7 +107,7 @@ class Place(Reader):
 
     def kind(self, path: Path | None) -> str:
         """The kind of shape that a part of a row has; "" of none."""
-        return (self.schema.shape(path) or {}).get("kind", "")
+        return str((self.schema.shape(path) or {}).get("kind", ""))
 
     def _looped(self, over: ast.expr) -> Path | None:
         path = self.path(over)

@@ -1,6 +1,7 @@
 """Import what is slow to import, then become each process of a rehearsal by a fork.
 
-Requests and answers are lines of JSON, on standard input and output. What Unsloth changes (transformers, PEFT, TRL),
+Requests are lines of JSON on standard input; the answer is a number of a process, and once that has ended a file with
+its exit code. What Unsloth changes (transformers, PEFT, TRL),
 and what reads the folders of a run when it is imported (huggingface_hub, datasets), is left to each process.
 """
 
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from . import agent, build, play
@@ -43,26 +45,27 @@ def main() -> int:
             importlib.import_module(name)
     gc.freeze()
 
-    def tell_ends(*_: object) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                _tell(answers, ended=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
+    files: dict[int, str] = {}  # for the exit codes of copies
 
-    signal.signal(signal.SIGCHLD, tell_ends)
+    def write_codes(*_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            for pid in [*files]:
+                if (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                    Path(files.pop(pid)).write_text(str(os.waitstatus_to_exitcode(ended[1])))
+
+    signal.signal(signal.SIGCHLD, write_codes)
     while line := sys.stdin.readline():
+        request = json.loads(line)
         pid = os.fork()
         if not pid:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(answers)
-            request = json.loads(line)
             _become(request)
             return {"play": lambda: play.main(log), "build": build.main, "agent": agent.main}[request["program"]]()
-        _tell(answers, started=pid)
+        files[pid] = request["code"]
+        write_codes()  # it may have ended before
+        os.write(answers, f"{pid}\n".encode())
     return 0
-
-
-def _tell(answers: int, **about: int) -> None:
-    os.write(answers, (json.dumps(about) + "\n").encode())
 
 
 def _become(request: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 LAYERS, HEADS, HEAD = 2, 4, 32
@@ -77,7 +78,7 @@ def _of_rope(name: str, value: Any) -> Any:
     return value[: HEAD // 2] if isinstance(value, list) else value
 
 
-def _kinds(kinds: list[str]) -> list[str]:
+def _kinds(kinds: Sequence[str]) -> list[str]:
     """The kinds of two layers: two different ones where there are such."""
     distinct = [*dict.fromkeys(kinds)][:LAYERS]
     return (distinct * LAYERS)[:LAYERS]

@@ -43,7 +43,7 @@ from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed, rests_o
 from nb2ddp.rehearsal.stage.columns import columns, read_of_rows
 from nb2ddp.rehearsal.stage.device import _load_on_cpu, told_to_script
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
-from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
+from nb2ddp.rehearsal.stage.files import Sources, _select_what_is_there
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.outside import Outside
@@ -154,7 +154,7 @@ def test_a_batch_that_cannot_be_divided_is_no_fault() -> None:
     alone = [["a", "b", "c"]]
     ranks = [rank(*trained([["a", "b"]])), rank(*trained([["c", "d"]]))]
     judged = judge(PLAN, Run((rank(*trained(alone)),), 1.0, ""), Run(tuple(ranks), 1.0, ""))
-    said = "3 samples in one process, 4 in 2: no exact split; 3 processes have one"
+    said = "3 samples in one process, 4 in 2: no exact split"
     found = next(row for row in judged.rows if row.asked == "same global batch, same rows")
     assert (found.state, found.measured, judged.code) == (State.NOTE, said, 0)
     assert report.headline(judged) == f"ready but for the batch: {said}"
@@ -346,6 +346,13 @@ def test_what_the_stand_ins_raise_is_an_obstacle() -> None:
     judged = judge(PLAN, Run((rank(*trained([["a"], ["b"]])),), 1.0, ""), job)
     said = "ValueError: x; an error of nb2ddp rehearse, not of the script: please report it"
     assert (judged.code, judged.obstacle) == (2, Place(3, said))
+
+
+def test_a_machine_that_was_not_asked_is_named() -> None:
+    ended = event("end", code=1, inner=3, error="MaxRetryError", message="x", host="a.b", refused=True)
+    job = Run((rank(*trained([["a"]])), Rank(1, (ended,), "", "")), 1.0, "")
+    judged = judge(PLAN, Run((rank(*trained([["a"], ["b"]])),), 1.0, ""), job)
+    assert (judged.code, judged.obstacle) == (2, Place(3, "MaxRetryError; --trust lets it ask a.b"))
 
 
 def test_a_stand_in_that_could_not_be_made_is_named() -> None:
@@ -593,20 +600,11 @@ class Taker:
         return indices
 
 
-def test_made_up_rows_are_fewer_and_have_no_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_up_rows_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Taker, "select", Taker.select)
     _select_what_is_there(SimpleNamespace(Dataset=Taker))  # type: ignore[arg-type]
     assert Taker().select(range(100_000)) == range(240)
     assert Taker().select(range(500)) == range(500)  # more than the data set has: the script's own fault
-
-    def divided(*rows: list[int], stratify: list[str] | None = None) -> list[list[int]]:
-        if stratify:
-            raise ValueError("too few of a kind")
-        return [*rows]
-
-    splits: Any = SimpleNamespace(train_test_split=divided)
-    _divide_freely(splits)
-    assert splits.train_test_split([1, 2], stratify=["a", "b"]) == [[1, 2]]
 
 
 def test_models_load_without_what_only_a_gpu_can() -> None:
@@ -826,7 +824,6 @@ def sources(folder: Path, text: str = "", columns: list[str] | None = None, samp
         ("a.csv", b"frage,label"),
         ("a.jsonl", b'{"frage": '),
         ("a.json", b'[{"frage": '),
-        ("a.db", b"SQLite format 3"),
         ("a.txt", b""),
     ],
 )
@@ -838,7 +835,7 @@ def test_a_file_that_is_not_there_is_made(
     assert made.make(name)
     assert Path(name).read_bytes().startswith(start)
     assert not made.make(name)
-    assert list(made.schema.files) == [name]
+    assert made.schema.files == [name]
     assert json.loads((tmp_path / "log").read_text())["name"] == name
     assert not any(made.make(each) for each in ("/elsewhere/a.csv", "a.unknown", "x" * 400 + ".csv"))
 
@@ -909,7 +906,7 @@ def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_pat
     assert "began" in names
     assert "shown" not in names  # it has failed, and may be passed over
     learnt = sources(tmp_path, text).schema
-    learnt.passed, learnt.files, learnt.variables = [2, 4], {names["name"]: []}, {"EPOCHS": "1"}
+    learnt.passed, learnt.files, learnt.variables = [2, 4], [names["name"]], {"EPOCHS": "1"}
     learnt.save()
     held_by_others = made.schema.variables
     gate.touch()
@@ -1238,7 +1235,7 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     (work / "given.db").touch()
     log.open(str(tmp_path / "log"), "train.py")
 
-    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="")
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", server=9)
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
@@ -1253,7 +1250,7 @@ def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, mo
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     folders = str(tmp_path), str(tmp_path / "work")
-    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"))
+    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), server=9)
     outside._clone("git clone https://x/repository", None)
     assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 
@@ -1363,19 +1360,6 @@ def test_only_a_model_with_an_engine_loads_adapters_and_takes_prompts(engine: bo
         assert model.fast_generate(input_ids=[1]) == {"input_ids": [1]}
         with pytest.raises(ValueError, match="fast_inference = True alone"):
             model.fast_generate("Hi")
-
-
-def test_a_text_at_an_address_is_made(tmp_path: Path) -> None:
-
-    class Session:
-        def request(self, method: str, url: str) -> SimpleNamespace:
-            return SimpleNamespace(url=url, raw=None)
-
-    made = sources(tmp_path)
-    made.log.open(str(tmp_path / "log"), __file__)
-    _answer_with_texts(SimpleNamespace(Session=Session, __name__="requests.sessions"), made)  # type: ignore[arg-type]
-    assert Session().request("GET", "https://example.org/book.bin").raw is None
-    assert Session().request("GET", "https://example.org/book.txt").text
 
 
 def test_an_error_of_ours_is_none_of_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

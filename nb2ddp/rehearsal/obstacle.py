@@ -67,7 +67,7 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
     if end.error and is_first and both.plan.beyond:
         return Place(end.inner, f"not rehearsed: {', '.join(both.plan.beyond)} ({end.error}: {end.message[:_BRIEF]})")
     if end.error and (is_first or end.ours or end.error in _NOT_OURS or _is_cut_off(end)):
-        host = _host(end.error, end.message)
+        host = end.host or _host(end)
         advice = f"--trust lets it ask {host}" if host else _advice(both.plan, rank, end)
         message = "" if host else _with_command(both.plan, end)[: _BRIEF if advice else _LONG]
         said = f"{end.error}: {message}" if message else end.error
@@ -149,12 +149,10 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     return "a library does not take what this line gives it: change this line" if unknown else ""
 
 
-def _host(error: str, message: str) -> str:
-    """The machine that an error says was not reached; "" for any other error."""
-    if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
-        return refused[1]
-    if any(name in error for name in _NETWORK) or "ConnectionPool(host=" in message:
-        host = re.search(r"host='([^']+)'", message)
+def _host(end: events.End) -> str:
+    """The machine that a library says was not reached; "" for any other error."""
+    if any(name in end.error for name in _NETWORK) or "ConnectionPool(host=" in end.message:
+        host = re.search(r"host='([^']+)'", end.message)
         return host[1] if host else "the network"
     return ""
 
@@ -180,4 +178,4 @@ def _comes_of(folder: str, text: str, message: str, missing: Iterable[str]) -> b
 
 
 def _is_cut_off(end: events.End) -> bool:
-    return "a rehearsal" in end.message or any(name in end.error for name in _NETWORK)
+    return end.refused or any(name in end.error for name in _NETWORK)

@@ -143,8 +143,7 @@ def same_rows(both: Both) -> Answer:
             if text := _different_rows(rows, parts):
                 place = Place(begin.line, f"step {step + 1} of training {number + 1}: {text}")
                 if -(-len(rows) // len(parts)) * len(parts) == sum(map(len, parts)) != len(rows):
-                    uneven = f"{text}: no exact split{_even(len(rows), len(parts))}"
-                    return State.NOTE, uneven, (replace(place, code=Code.UNEVEN),)
+                    return State.NOTE, f"{text}: no exact split", (replace(place, code=Code.UNEVEN),)
                 if begin.grouped and len({row for part in parts for row in part}) == len(rows):
                     return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", (place,)
                 if _are_drawn_anew(both, number, step, rows):
@@ -160,13 +159,6 @@ def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bo
     prepared = {[*seen(rank, events.Train)][training].rows for rank in both.job.ranks}
     again = _steps(both.again.ranks[0]) if both.again is not None else []
     return len(prepared) == 1 and any(sorted(steps[step]) != sorted(rows) for steps in again[training : training + 1])
-
-
-def _even(samples: int, processes: int) -> str:
-    """The numbers of processes next to this one that divide a step."""
-    fits = [count for count in range(2, samples + 1) if samples % count == 0]
-    near = [*[count for count in fits if count < processes][-1:], *[count for count in fits if count > processes][:1]]
-    return f"; {' or '.join(map(str, near))} processes have one" if near else ""
 
 
 def _other_arguments(both: Both) -> Iterator[Place]:

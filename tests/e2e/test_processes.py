@@ -44,7 +44,7 @@ def play(starter: Starter, folder: Path, rank: int | None, text: str = SCRIPT) -
     script = folder / "train.py"
     script.write_text(text)
     about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False}
-    about |= {"columns": ["frage"], "missing": None, "schema": str(folder / "schema.json"), "rows": {}, "splits": []}
+    about |= {"schema": str(folder / "schema.json"), "rows": {}, "splits": []}
     about |= {"data": "", "beside": str(folder), "server": 9}
     environ = {**os.environ, "MINE": f"rank {rank}", "TMPDIR": str(folder)}
     if rank is not None:
@@ -76,6 +76,7 @@ from PIL import Image
 print(Image.open("picture.jpg").size, soundfile.read("/content/sound.wav")[1])
 print(list(json.load(open("rows.json"))[0]), pathlib.Path("lines.jsonl").read_text()[:9])
 open("other.json".replace("other", "not_named"))
+named = lambda row: row["frage"]
 """
 
 

@@ -269,6 +269,8 @@ class End(Event, kind="end"):
         rests: the packages on which the failing statement rests.
         raised: by a `raise`, an `assert` or an exit of the script itself.
         unknown: what the rehearsal does not know of a library, or "".
+        host: another machine that the rehearsal did not let it ask, or "".
+        refused: the rehearsal did not let it ask another machine, or write outside its folder.
     """
 
     code: int | None = None
@@ -280,3 +282,5 @@ class End(Event, kind="end"):
     rests: list[str] = field(default_factory=list)
     raised: bool = False
     unknown: str = ""
+    host: str = ""
+    refused: bool = False

@@ -12,7 +12,6 @@ import functools
 import importlib
 import json
 import os
-import pickle
 import random
 import re
 import shutil
@@ -116,7 +115,7 @@ class Sources:
             self._fill(path)
         elif not self._write(path):
             return False
-        self.schema.files.setdefault(told, [])
+        self.schema.files.append(told)
         self.log.write(Need("files", told, made=True))
         return True
 
@@ -192,20 +191,6 @@ def _write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def _write_pickle(path: str, rows: list[dict[str, Any]]) -> None:
-    Path(path).write_bytes(pickle.dumps(rows))
-
-
-def _write_database(path: str, rows: list[dict[str, Any]]) -> None:
-    import sqlite3
-
-    with sqlite3.connect(path) as database:
-        names = ", ".join(f'"{name}"' for name in rows[0])
-        database.execute(f"create table rows ({names})")
-        marks = ", ".join("?" * len(rows[0]))
-        database.executemany(f"insert into rows values ({marks})", [tuple(map(str, row.values())) for row in rows])
-
-
 _WRITERS: dict[str, Callable[[str, list[dict[str, Any]]], None]] = {
     "csv": _write_csv,
     "tsv": functools.partial(_write_csv, mark="\t"),
@@ -213,9 +198,6 @@ _WRITERS: dict[str, Callable[[str, list[dict[str, Any]]], None]] = {
     "jsonl": _write_lines,
     "ndjson": _write_lines,
     "parquet": _write_parquet,
-    "pkl": _write_pickle,
-    "db": _write_database,
-    "sqlite": _write_database,
 }
 
 
@@ -284,27 +266,6 @@ def _read_made(pandas: ModuleType, sources: Sources) -> None:
             return pandas.DataFrame(sources.table(str(path), given.get("names")))
 
 
-def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
-    """Give made-up sentences or rows for a file at an address, where the script asks for one with `requests`."""
-    import requests
-
-    @wrap(sessions, "Session.request")
-    def request(original: Any, self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        kind = _kind(url)
-        is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv")
-        if method.upper() != "GET" or not is_file or not sources.log.place():
-            return original(self, method, url, *args, **kwargs)
-        sources.log.write(Need("files", url, made=True))
-        answer = requests.Response()
-        answer.status_code, answer.url, answer.encoding = 200, url, "utf-8"
-        rng = random.Random(url)
-        text = "\n\n".join(sentences(rng) for _ in range(_ROWS))
-        if kind == "json":
-            text = json.dumps(sources.table(url), default=repr)
-        answer._content = text.encode()
-        return answer
-
-
 def _select_what_is_there(rows: ModuleType) -> None:
     """Let `select(range(n))` of more rows than any stand-in has give those that it has."""
 
@@ -341,26 +302,13 @@ def _keep_where_none_is_left(module: ModuleType, name: str, table_of: Callable[[
         return table
 
 
-def _divide_freely(splits: ModuleType) -> None:
-    """Divide made-up rows that no two are alike in, where the script wants each kind of them on both sides."""
-
-    @wrap(splits, "train_test_split")
-    def divided(original: Any, *rows: Any, stratify: Any = None, **kwargs: Any) -> Any:
-        try:
-            return original(*rows, stratify=stratify, **kwargs)
-        except ValueError:
-            return original(*rows, **kwargs)
-
-
 def lay(sources: Sources) -> None:
     """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
     for name in list(sources.schema.files):
         sources.make(name)
-    after_import("requests.sessions", lambda module: _answer_with_texts(module, sources))
     after_import("datasets.load", lambda module: _load_made(module, sources))
     after_import("pandas", lambda module: _read_made(module, sources))
     after_import("pandas.core.frame", lambda module: _keep_all_of_table(module, sources))
     after_import("datasets.arrow_dataset", lambda module: _load_made_rows(module, sources))
     after_import("datasets.arrow_dataset", _select_what_is_there)
     after_import("datasets.arrow_dataset", lambda module: _keep_all(module, sources))
-    after_import("sklearn.model_selection", _divide_freely)

@@ -36,6 +36,18 @@ _MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 
 
+class RefusedWriteError(PermissionError):
+    """The script writes outside the rehearsal's folder."""
+
+
+class RefusedHostError(ConnectionRefusedError):
+    """The script asks another machine, `host`."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"a rehearsal reaches nothing outside this machine: {host}")
+        self.host = host
+
+
 class Outside:
     """The hooks of one process.
 
@@ -99,7 +111,7 @@ class Outside:
         if full.startswith(self.work + os.sep):
             self.log.write(kind(os.path.relpath(full, self.work)))
         elif not full.startswith((self.root + os.sep, *_SYSTEM)) and not self.is_trusted and "__pycache__" not in full:
-            raise PermissionError(f"a rehearsal writes nothing outside its folder: {full}")
+            raise RefusedWriteError(f"a rehearsal writes nothing outside its folder: {full}")
 
     def _opens(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
@@ -126,7 +138,7 @@ class Outside:
         if name not in ("localhost", "::1", "", socket.gethostname()) and not name.startswith("127."):
             self.log.write(events.Connect(name))
             if not self.is_trusted:
-                raise ConnectionRefusedError(f"a rehearsal reaches nothing outside this machine: {(name, port)}")
+                raise RefusedHostError(name)
 
     def _binds(self, _: Any, address: Any) -> None:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():

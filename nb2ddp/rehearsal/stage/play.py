@@ -136,7 +136,9 @@ def _reason(error: BaseException, script: str, source: str) -> End:
     last = frames[-1].filename if frames else ""
     package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
     library = "trl" if _COMPILED.search(last) else package[1] if package else ""
-    unknown = [str(cause) for cause in learn.chain(error) if isinstance(cause, UnknownError)]  # a lazy import wraps it
+    causes = [*learn.chain(error)]
+    unknown = next((str(cause) for cause in causes if isinstance(cause, UnknownError)), "")  # a lazy import wraps it
+    host = next((cause.host for cause in causes if isinstance(cause, outside.RefusedHostError)), "")
     is_exit = isinstance(error, SystemExit)
     is_told = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
     text = source.splitlines()[(lines[-1] or 1) - 1] if lines else ""
@@ -149,7 +151,9 @@ def _reason(error: BaseException, script: str, source: str) -> End:
         library=library,
         rests=sorted(attempts.rests_on(source, lines[0] or 0)) if lines else [],
         raised=bool(lines) and (is_exit or re.search(r"\b(raise|assert)\b", text) is not None),
-        unknown=unknown[0] if unknown else "",
+        unknown=unknown,
+        host=host,
+        refused=bool(host) or any(isinstance(cause, outside.RefusedWriteError) for cause in causes),
     )
 
 

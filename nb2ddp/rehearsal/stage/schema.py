@@ -38,7 +38,7 @@ class Schema:
         self.columns |= {name: shape for name, shape in read.items() if self.columns.get(name) == plain()}
         if {"messages", "images"} <= self.columns.keys():
             self.columns["messages"] = turns_with_image()
-        self.files: dict[str, list[str]] = {}  #: made, by path -> the keys below which its rows are
+        self.files: list[str] = []  #: made, by path
         self.variables: dict[str, str] = {}  #: of the environment
         self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
         self.is_whole = False  #: a data set is not divided into splits where the script asks for none

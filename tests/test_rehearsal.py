@@ -34,7 +34,7 @@ from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.hub import DataHints, Hub, answering_server
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
-from nb2ddp.rehearsal.processes import Process
+from nb2ddp.rehearsal.processes import Process, Separate
 from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.rehearse import _build, _folder
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
@@ -558,19 +558,17 @@ def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:
 def test_a_hub_that_is_slow_is_asked_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    class Slow:
+    class Slow(Separate):
         """Builds as long as it may ask the hub."""
 
         def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
             asked.append(environment.get("HF_HUB_OFFLINE"))
             return subprocess.Popen(["true"] if asked[-1] else ["sleep", "100"], start_new_session=True)
 
-        def close(self) -> None: ...
-
     monkeypatch.setattr("nb2ddp.rehearsal.rehearse._SECONDS", 0.1)
     environ: dict[str, str] = {}
-    assert _build(Slow(), tmp_path, environ, {}) == ""
-    assert _build(Slow(), tmp_path, environ, {}) == ""
+    assert _build(Slow("python"), tmp_path, environ, {}) == ""
+    assert _build(Slow("python"), tmp_path, environ, {}) == ""
     assert asked == [None, "1", "1"]
 
 

@@ -11,50 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 _START = Path(__file__).resolve().parent / "stage" / "start.py"
-
-
-class Process(Protocol):
-    """A process that has been started."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-
-    def wait(self) -> int:
-        """The exit code, once it has ended."""
-
-
-class Starter(Protocol):
-    """Starts processes."""
-
-    def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """Start one, the first of a session of its own.
-
-        Args:
-            command: "play", "build" or "agent", and what these are to be told.
-            environment: of the process.
-            folder: it works in.
-            said: a path without ending: what it prints goes to `.out` and `.err`.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-
-    def close(self) -> None:
-        """Start no more."""
-
-
-def starter(environment: Mapping[str, str], python: str) -> Starter:
-    """The faster way to start processes of an interpreter that this system knows.
-
-    Elsewhere than on Linux, libraries that have been imported may not live through a fork
-    (https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods).
-    """
-    return Parent(environment, python) if sys.platform == "linux" else Separate(python)
 
 
 class Separate:
@@ -68,7 +27,17 @@ class Separate:
         self._python = python
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """See `Starter`."""
+        """Start one, the first of a session of its own.
+
+        Args:
+            command: "play", "build" or "agent", and what these are to be told.
+            environment: of the process.
+            folder: it works in.
+            said: a path without ending: what it prints goes to `.out` and `.err`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         with said.with_suffix(".out").open("wb") as stdout, said.with_suffix(".err").open("wb") as stderr:
             return subprocess.Popen(
                 [self._python, str(_START), *command],
@@ -81,7 +50,7 @@ class Separate:
             )
 
     def close(self) -> None:
-        """See `Starter`."""
+        """Start no more."""
 
 
 class Parent:
@@ -107,13 +76,15 @@ class Parent:
         self._asking = threading.Lock()
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """See `Starter`."""
+        """See `Separate`."""
         request = {
             "program": command[0],
             "arguments": command[1:],
             "environment": dict(environment),
             "folder": str(folder),
-            **{name: str(said.with_suffix(f".{name}")) for name in ("out", "err", "code")},
+            "out": str(said.with_suffix(".out")),
+            "err": str(said.with_suffix(".err")),
+            "code": str(said.with_suffix(".code")),
         }
         assert self._program.stdin is not None
         assert self._program.stdout is not None
@@ -124,10 +95,10 @@ class Parent:
             pid = self._program.stdout.readline()
         if not pid:
             raise OSError(f"the process that imports the libraries has ended with code {self._program.wait()}")
-        return _Copy(self._program, int(pid), Path(request["code"]))
+        return _Copy(self._program, int(pid), said.with_suffix(".code"))
 
     def close(self) -> None:
-        """See `Starter`."""
+        """See `Separate`."""
         self._program.kill()
         self._program.wait()
         with contextlib.suppress(OSError):
@@ -143,13 +114,26 @@ class _Copy:
     file: Path
 
     def poll(self) -> int | None:
-        """See `Process`."""
+        """Its exit code, negative for a signal; None while it runs."""
         has_ended = self.program.poll() is not None  # asked first: the code may be written before the end
         code = self.file.read_text() if self.file.exists() else ""
         return int(code) if code else -9 if has_ended else None
 
     def wait(self) -> int:
-        """See `Process`."""
+        """The exit code, once it has ended."""
         while (code := self.poll()) is None:
             time.sleep(0.01)
         return code
+
+
+Process: TypeAlias = subprocess.Popen[bytes] | _Copy
+Starter: TypeAlias = Parent | Separate
+
+
+def starter(environment: Mapping[str, str], python: str) -> Starter:
+    """The faster way to start processes of an interpreter that this system knows.
+
+    Elsewhere than on Linux, libraries that have been imported may not live through a fork
+    (https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods).
+    """
+    return Parent(environment, python) if sys.platform == "linux" else Separate(python)

@@ -7,12 +7,9 @@ columns and keys, `EACH` for the elements of a list, `INSIDE` for what a text of
 from __future__ import annotations
 
 import json
-import math
 import random
 import re
-import struct
 import wave
-import zlib
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
@@ -86,28 +83,22 @@ def sentences(rng: random.Random, most: int = 3) -> str:
 
 def png(rng: random.Random, side: int = 32) -> bytes:
     """A picture of one colour."""
-    row = b"\0" + bytes(rng.randrange(256) for _ in range(3)) * side
+    from PIL import Image
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * side)) + chunk(b"IEND", b"")
-    )
+    with BytesIO() as file:
+        Image.new("RGB", (side, side), (rng.randrange(256), rng.randrange(256), rng.randrange(256))).save(file, "PNG")
+        return file.getvalue()
 
 
 def wav(rng: random.Random, seconds: float = 0.2, rate: int = 16000) -> bytes:
-    """A tone of one pitch."""
-    step = 2 * math.pi * rng.randint(200, 800) / rate
-    tone = (int(8000 * math.sin(step * i)) for i in range(int(seconds * rate)))
+    """Some noise."""
     with BytesIO() as file:
         opened: Any = wave.open
         with opened(file, "wb") as sound:
             sound.setnchannels(1)
             sound.setsampwidth(2)
             sound.setframerate(rate)
-            sound.writeframes(b"".join(struct.pack("<h", sample) for sample in tone))
+            sound.writeframes(rng.randbytes(2 * int(seconds * rate)))
         return file.getvalue()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import multiprocessing
-import os
 import pickle
 import random
 import re
@@ -995,17 +994,6 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     finder = packages.Missing(log)
     spec = finder.find_spec("no_such_package_at_all", None)
     assert spec is not None
-    page = finder.create_module(spec).Page
-    assert page.part.of is page
-    assert str(page("a").show(1)[2]) == "rehearsal"
-    assert (page / "rows.csv") is page
-    assert isinstance(page(len), page)
-
-    @page.tool  # type: ignore[untyped-decorator]
-    def kept() -> None: ...
-
-    assert kept.__name__ == "kept"
-    assert f"{page}" == os.fspath(page) == "rehearsal"
     assert finder.find_spec("trl", None) is None
     assert json.loads((tmp_path / "log").read_text())["package"] is True
 
@@ -1015,7 +1003,7 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     packages._refuse(SimpleNamespace(Trainer=Trainer, __name__="transformers.trainer"))  # type: ignore[arg-type]
     Trainer("model")
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package_at_all', which training needs"):
-        Trainer(page())
+        Trainer(finder.create_module(spec).Page())
 
 
 def test_a_run_of_a_tracker_is_noted_unless_it_is_told_to_do_nothing(
@@ -1213,12 +1201,6 @@ def _played(text: str, folder: Path) -> list[dict[str, Any]]:
     start = Path(packages.__file__).with_name("start.py")
     subprocess.run([sys.executable, start, "play", script], env=environ, cwd=folder, check=True)
     return [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
-
-
-def test_a_program_that_the_script_ends_is_not_left(tmp_path: Path) -> None:
-    kept, ended = 'subprocess.Popen(["serve", "a"])', 'atexit.register(subprocess.Popen(["serve", "b"]).terminate)'
-    events = _played(f"import atexit, subprocess\nx = {kept}\n{ended}\nsubprocess.run(['ls'])\n", tmp_path)
-    assert [each for left in events for each in left.get("programs", ())] == [["serve a", 2]]
 
 
 def test_who_hands_the_whole_environment_on_asks_for_no_variable(tmp_path: Path) -> None:

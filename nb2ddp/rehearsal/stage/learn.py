@@ -30,6 +30,7 @@ _EMPTY = re.compile(
     r"multiple columns to the single column"
 )
 _QUOTED = re.compile(r"""(['"])(.+?)\1""")
+_OF_NUMBER = r"(?s)(?:invalid literal for int\(\) with base \d+|could not convert string to \w+): ['\"]?(.*?)['\"]?$"
 _LONG = 12  #: sentences, at least, of a text that is longer than another one
 _MOST_ROWS = 20_000
 _OF_FOLDERS = frozenset("listdir scandir walk iterdir glob rglob chdir load_from_disk".split())
@@ -347,15 +348,19 @@ def _given(place: Place) -> list[Path]:
 
 def _give_number(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     """A function, or an operator, takes numbers."""
-    sides = [place.node.left, place.node.right] if isinstance(place.node, ast.BinOp) else []
-    paths = [*_given(place), *(path for side in sides if (path := place.path(side)))]
+    paths = _given(place)
+    match place.node:
+        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right, *_]):
+            sides = (side for side in (left, right) if isinstance(place.value(side), str))
+            paths = [path for side in sides if (path := place.path(side))]
     return any(place.schema.put(path, plain("number"), "is a number") for path in paths[:1])
 
 
-def _give_text(_: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _give_text(error: BaseException, place: Place, found: re.Match[str]) -> bool:
     """A function, or a `+`, takes texts."""
     if isinstance(place.node, ast.BinOp):
-        return place.schema.put(place.path(place.node.right) or (), plain(), "is a text")
+        right = place.path(place.node.right)
+        return place.schema.put(right, plain(), "is a text") if right else _give_number(error, place, found)
     for path in _given(place)[:1]:
         if "sequence item" in found[0] and place.kind(path) == "list":
             return place.schema.put(path, list_of(plain()), "is a list of texts")
@@ -390,7 +395,7 @@ def _widen(_: BaseException, place: Place, found: re.Match[str]) -> bool:
 
 def _lengthen(_: BaseException, place: Place, found: re.Match[str]) -> bool:
     """A whole table has fewer rows than are taken."""
-    schema, asked = place.schema, int(found[1] or 0) + 1
+    schema, asked = place.schema, int(found[1] or found[2] or 0) + 1
     return schema.rows < _MOST_ROWS and schema.set("rows", max(2 * schema.rows, asked), "")
 
 
@@ -442,8 +447,10 @@ def _have_key(error: BaseException, place: Place, found: re.Match[str]) -> bool:
     base = place.value(node.value) if isinstance(node, ast.Subscript) else None
     path = schema.maker.path(base)
     if isinstance(node, ast.Subscript) and not path:
-        if isinstance(base, dict) and base and (asked := place.path(node.slice)):
-            return schema.put(asked, one_of([each for each in base if isinstance(each, str)] or list(base)), "")
+        table = list(base) if isinstance(base, dict) else []
+        asked = place.path(node.slice) if table else None
+        if asked and schema.put(asked, one_of([each for each in table if isinstance(each, str)] or table), ""):
+            return True
         if base is None or isinstance(base, dict):
             written = place.path(node.value)
             path = written if place.kind(written) == "dict" else None
@@ -491,13 +498,13 @@ _REPAIRS: tuple[tuple[str, str, Repair], ...] = (
     ("UndefinedError", "", _make_conversation),
     ("TypeError", r"indices must be integers|not subscriptable", _give_key),
     ("AttributeError", "", _be_what_has),
-    ("ValueError", r"(?:invalid literal for int.*|could not convert string to \w+): ['\"]?(.*?)['\"]?$", _make_number),
-    ("TypeError", "must be real number|not supported for the input types|unsupported operand", _give_number),
+    ("ValueError", _OF_NUMBER, _make_number),
+    ("TypeError", "must be real number|not supported|unsupported operand|multiply sequence", _give_number),
     ("TypeError", ".*(concatenate str|expected (string|str)|must be (a )?str|not list|dict found).*", _give_text),
     ("TypeError", "is not iterable", _give_list),
     ("ValueError", r"Expected axis has \d+ elements, new values have (\d+) elements|(\d+) columns passed", _widen),
-    ("Exception", r"(?i)^(?!.*out of bounds for size 0).*(?:index |invalid key: )(\d+)", _lengthen),
-    ("ValueError", "(?i)()larger sample than population|exceed", _lengthen),
+    ("Exception", r"(?i)^(?!.*out of bounds for size 0).*(?:index (\d+) out of range|invalid key: (\d+))", _lengthen),
+    ("Exception", "(?i)()()larger sample than population|exceed", _lengthen),
     ("IndexError", ".*", _have_element),
     ("ValueError", r"expected (?:at least )?(\d+)", _have_parts),
     ("KeyError", "", _have_key),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import multiprocessing
+import os
 import pickle
 import random
 import re
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata

@@ -38,7 +38,7 @@ def parent() -> Iterator[Parent]:
 def job(text: str, parent: Parent, folder: Path) -> Both:
     """Run a script as two processes."""
     plan = Plan("train.py", BEGIN + text, folder, ("Trainer",), "", (), {}, ())
-    settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "data": ""}
+    settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "data": "", "server": 9}
     environ = environment(plan, folder, settings | {"schema": str(folder / "schema.json")})
     with started(plan, folder, 2, environ=environ, starters=[parent]) as ranks:
         run = ranks.ended(limit=200, tell=lambda _: None)

@@ -17,7 +17,7 @@ from nb2ddp.project.files import Job, content
 from nb2ddp.project.outputs import texts
 from nb2ddp.project.plan import from_here
 from nb2ddp.project.pool import converted, recalling
-from nb2ddp.rehearsal import environments, uv
+from nb2ddp.rehearsal import environments, stage, uv
 from nb2ddp.results import NotebookError
 from nb2ddp.script.launch import path_word
 from nb2ddp.script.packages import file_name, install_command
@@ -144,7 +144,8 @@ def _start(job: Job, gpus: int | None, *, is_dry: bool) -> _Start:
     install, *apart = [["uv", *shlex.split(line)] for line in install_command(str(file), text).split(" && ")]
     make = ["uv", "venv", "--quiet", "--allow-existing", "--python", environments.python(), str(place)]
     script = path_word(job.script.name)
-    launcher = ["torchrun", "--nproc_per_node", str(gpus or ("gpu" if has_gpu else 2)), script]
+    on_cpu = [] if has_gpu else [str(Path(stage.__file__).with_name("start.py")), "cpu"]
+    launcher = ["torchrun", "--nproc_per_node", str(gpus or ("gpu" if has_gpu else 2)), *on_cpu, script]
     if job.options.split_model:
         launcher = ["python", script]
     installs = [make, [*install, *options], *(apart if has_gpu else ())]

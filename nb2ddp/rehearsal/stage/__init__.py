@@ -2,7 +2,8 @@
 
 `start` is the program of each process: `play` lays the hooks of `outside`, `ranks`, `device` and `training`, and runs
 the script; `cached` asks for models and data sets, which `build` makes; `agent` lets processes meet;
-`parent` becomes these by a fork. What is seen goes to `log`, as one of `events`.
+`parent` becomes these by a fork; `cpu` runs a script as it is, where `nb2ddp run` finds no GPU. What is seen goes to
+`log`, as one of `events`.
 
 By what makes them change:
     a question of the verdict     `log`, `ranks`, `training`, `outside`, `sampling`: they observe

@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from .events import Event
 
 
+#: Folders of code that is not the user's, wherever they lie.
+_INSTALLED = ("unsloth_compiled_cache", "site-packages")
+
+
 class Log:
     """The log of one process."""
 
     def __init__(self) -> None:
         self.script = self._beside = ""
         self.is_silent = False
+
+    def watch(self, script: str) -> None:
+        """Take what this script and the files beside it call for the user's own."""
+        self.script = script
+        self._beside = os.path.dirname(os.path.abspath(script)) + os.sep
 
     def open(self, file: str, script: str) -> None:
         """Begin to write.
@@ -31,8 +40,7 @@ class Log:
             file: where the lines go.
             script: the path of the script, whose lines are the places that events name.
         """
-        self.script = script
-        self._beside = os.path.dirname(os.path.abspath(script)) + os.sep
+        self.watch(script)
         self._pid = os.getpid()
         self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -76,7 +84,7 @@ class Log:
         while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__, *between)):
             frame = frame.f_back
         file = frame.f_code.co_filename if frame is not None else ""
-        is_beside = file.startswith(self._beside) and "unsloth_compiled_cache" not in file
+        is_beside = file.startswith(self._beside) and not any(folder in file for folder in _INSTALLED)
         return bool(self.script) and (file == self.script or is_beside)
 
     def write(self, event: Event) -> None:

@@ -1,0 +1,37 @@
+"""Run a script on a machine without a GPU: "cuda" means the CPU, and what only a GPU can do is done otherwise."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import device, fast
+from .hooks import after_import, wrap
+from .log import Log
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def main() -> None:
+    """Run the script that the command line names, with its arguments."""
+    sys.argv = [os.path.abspath(sys.argv[2]), *sys.argv[3:]]
+    sys.path.insert(0, os.path.dirname(sys.argv[0]))
+    log = Log()
+    log.watch(sys.argv[0])
+    log.is_silent = True
+    device.lay(log)
+    fast.lay("real", log, sees=False)
+    after_import("transformers.training_args", _train_on_cpu)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _train_on_cpu(arguments: ModuleType) -> None:
+    @wrap(arguments, "TrainingArguments.__post_init__")
+    def made(original: Any, self: Any) -> None:
+        self.use_cpu = True
+        if "8bit" in str(self.optim) or "paged" in str(self.optim):
+            self.optim = "adamw_torch"
+        original(self)

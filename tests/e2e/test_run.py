@@ -1,0 +1,55 @@
+"""README's third line, typed in a clone: two processes train with real Unsloth on a CPU, where only uv is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp.rehearsal import uv
+from nb2ddp.rehearsal.stage import models
+from tests.checkout import copy
+
+ROOT = Path(__file__).resolve().parents[2]
+(LINE,) = re.findall(r"(?m)^(?:\$ )?(uvx .* nb2ddp run .*)$", (ROOT / "README.md").read_text(encoding="utf-8"))
+LIMIT = 500  # seconds; most of them for downloads, the first time
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.timeout(LIMIT + 60)
+def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
+    program = uv.found()
+    if program is None:
+        pytest.skip("uv is not there")
+    clone = copy(tmp_path / "nb2ddp")
+    # A folder of a repository's name counts before the hub.
+    (clone / "unsloth" / "Llama-3.2-1B").mkdir(parents=True)
+    models.build_model("unsloth/Llama-3.2-1B", clone / "unsloth" / "Llama-3.2-1B")
+    rows = [{"instruction": f"Count to {n}.", "input": "", "output": "1 2 3"} for n in range(200)]
+    (clone / "yahma" / "alpaca-cleaned").mkdir(parents=True)
+    (clone / "yahma" / "alpaca-cleaned" / "train.json").write_text(json.dumps(rows))
+    environ = {name: value for name, value in uv.settings().items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    environ |= {"HF_HUB_OFFLINE": "1", "NB2DDP_CACHE_DIR": str(tmp_path / "cache"), "PATH": os.defpath}
+    _, *words = shlex.split(LINE)
+    done = subprocess.run(
+        [program, "tool", "run", "--python", sys.executable, *words],
+        cwd=clone,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    if "error sending request" in done.stderr or "Failed to fetch" in done.stderr:
+        pytest.skip("no package index answers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "This machine has no GPU: 2 processes train on the CPU." in done.stderr
+    assert "Samples a step: 8 (per-device batch 2 x accumulation 2 x processes 2; in the notebook 8)" in done.stdout
+    assert (clone / "alpaca_lora" / "adapter_model.safetensors").exists()

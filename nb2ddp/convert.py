@@ -6,10 +6,8 @@ import ast
 import difflib
 import gc
 import re
-import tokenize
 import warnings
 from dataclasses import asdict, replace
-from io import BytesIO
 from pathlib import PurePath
 
 import libcst as cst
@@ -197,12 +195,9 @@ def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_r
     """Refuse a script that is not Python, or that still contains a placeholder."""
     try:
         _parse(text)
-        encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
     except (cst.ParserSyntaxError, SyntaxError) as error:
         _check_cells(cells, all_rules=all_rules)
         raise _internal(f"the script would not be Python ({error})") from None
-    if encoding != "utf-8":
-        raise _internal("the script would declare another encoding")
     if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
         raise _internal("IPython syntax is left in the script")
 

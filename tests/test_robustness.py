@@ -103,7 +103,7 @@ class TestFiles:
         result = command("a.ipynb", "train.py")
         assert (result.exit_code, result.stdout) == (
             2,
-            "a.ipynb: DDP903 error: accelerate_config.yaml: Is a directory\n",
+            "a.ipynb: DDP903 error: accelerate_config.yaml: is not a regular file\n",
         )
         assert not (tmp_path / "train.py").exists()
 

@@ -198,8 +198,6 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
                 raise refusal(message, *_first(part.cell))
             owners[name] = number
     after = {n: {owners[name] for name in part.names.reads if owners.get(name, n) != n} for n, part in code.items()}
-    for number, part in code.items():
-        after[number].update(n for n, other in code.items() if n != number and part.names.deletes & other.names.reads)
     below: dict[int, list[Cell]] = {}
     above: list[Cell] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Parse Python, and find the names that it defines, reads and deletes, without running it."""
+"""Parse Python, and find the names that it defines and reads, without running it."""
 
 from __future__ import annotations
 
@@ -45,13 +45,11 @@ class Names:
     Attributes:
         defines: names that it binds and leaves bound.
         reads: names of elsewhere that it, or a function in it, looks up or deletes.
-        deletes: names of elsewhere that it deletes.
         late: names of its own that a function in it looks up whenever it is called.
     """
 
     defines: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
-    deletes: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
 
 
@@ -68,7 +66,7 @@ def names(source: str) -> Names:
     bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
     own = bound - deleted - caught
     late = frozenset[str]().union(*map(_reads, table.get_children())) & own
-    return Names(frozenset(own), (_reads(table) | deleted) - own - caught, frozenset(deleted), late)
+    return Names(frozenset(own), (_reads(table) | deleted) - own - caught, late)
 
 
 def _reads(table: symtable.SymbolTable) -> frozenset[str]:

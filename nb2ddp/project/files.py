@@ -52,13 +52,10 @@ def check_target(path: Path) -> None:
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "is a symbolic link; name its target", str(path))
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists():
-        if not path.is_file():
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, "is read-only", str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "is read-only", str(path))
 
 
 def identities(path: Path) -> frozenset[object]:
@@ -76,7 +73,7 @@ def text_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read, or is not a file.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))  # reading a pipe would wait
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape").replace("\r\n", "\n")

@@ -17,7 +17,7 @@ from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 from nb2ddp.script import stamp
-from nb2ddp.script.launch import CONFIG_NAME, launch_command
+from nb2ddp.script.launch import CONFIG_NAME
 from nb2ddp.script.modules import hidden, hiding
 from nb2ddp.script.stamp import Stamp
 
@@ -243,19 +243,6 @@ def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
     for output in outputs:
         if output.path.name == CONFIG_NAME:
             yield from _settings_of_others(job, output)
-            yield from _overruled(job, output)
-
-
-def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
-    """Warn if a person wrote another number of processes than the launch line has."""
-    wanted, written = str(job.options.launch.processes), _keys(config.after).get("num_processes", "")
-    started = launch_command(job.options.launch, job.script.name)
-    if config.is_edited and written != wanted and f"--num_processes {wanted} " in started:
-        message = (
-            f"{config.path}: num_processes is {written}, but --num_processes {wanted} in the line that starts"
-            f" {job.script.name} is stronger: write {written} there, or convert again with --gpus"
-        )
-        yield EDITED.found(message, Severity.WARNING)
 
 
 def _settings_of_others(job: Job, config: Output) -> Iterator[Diagnostic]:

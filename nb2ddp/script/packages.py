@@ -190,13 +190,11 @@ class Requirements:
         Args:
             requires_python: the accepted versions of Python; empty means those that Unsloth supports.
         """
-        lines: dict[str, str] = {}
-        for package in self.packages:
-            own = package.requirement
-            if own is not None:
-                lines.setdefault(canonicalize_name(own.name), package.line)
-            elif not package.line.startswith("-"):
-                lines.setdefault(package.name, f"{package.name} @ {package.line}")
+        lines = {
+            package.name: package.line if package.requirement else f"{package.name} @ {package.line}"
+            for package in self.packages
+            if not package.line.startswith("-")
+        }
         asked = {Requirement(versions()["unfit"][name]).name for name in lines.keys() & versions()["unfit"].keys()}
         overrides = [f"{name}{versions()['allowed'][name]}" for name in sorted(asked)]
         missing = [name for name in _NEEDED if name not in lines]
@@ -505,10 +503,10 @@ def _requirement(text: str) -> Requirement | None:
 
 
 def _name_of_url(url: str) -> str:
-    egg = re.search(r"#.*egg=([\w.-]+)", url) or re.search(r"#.*subdirectory=.*/([\w.-]+)", url)
+    named = re.search(r"#.*(?:egg=|subdirectory=.*/)([\w.-]+)", url)
     last = url.split("#")[0].rstrip("/").rsplit("/", 1)[-1].split("@")[0].removesuffix(".git")
     wheel = re.match(r"([A-Za-z0-9_.]+?)-\d", last)
-    return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
+    return canonicalize_name(named[1] if named else wheel[1] if wheel else last)
 
 
 def _allowed() -> dict[str, str]:

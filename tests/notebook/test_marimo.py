@@ -126,13 +126,6 @@ class TestCells:
         )
         assert [cell.kind for cell in cells(text)] == ["raw", "raw", "code"]
 
-    def test_one_that_deletes_a_name_comes_after_those_that_read_it(self) -> None:
-        text = HEAD + (
-            "@app.cell\ndef _(x):\n    del x\n    return\n\n@app.cell\ndef _(x):\n    print(x)\n    return\n\n"
-            "@app.cell\ndef _():\n    x = 1\n    return (x,)\n"
-        )
-        assert [cell.number for cell in cells(text)] == [3, 2, 1]
-
     def test_names_of_one_cell_may_be_those_of_another(self) -> None:
         body = "    _x = 1\n    try:\n        pass\n    except ValueError as e:\n        raise\n    return\n\n"
         cell = f"@app.cell\ndef _():\n{body}"

@@ -230,23 +230,6 @@ class TestCommand:
         assert command("-", "u.py", stdin=content).exit_code == 0
         assert command("a.ipynb", "u.py").exit_code == 0
 
-    def test_another_number_of_processes_in_the_file_alone_is_said(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb")
-        edit(tmp_path / "accelerate_config.yaml", "num_processes: 2", "num_processes: 4  # mine")
-        message = (
-            "a.ipynb: DDP904 warning: accelerate_config.yaml: num_processes is 4, but --num_processes 2 in the line"
-            " that starts a.py is stronger: write 4 there, or convert again with --gpus\n"
-        )
-        for mode in ((), ("--check",)):
-            assert message in command("a.ipynb", *mode).stdout
-        other = command("a.ipynb", "--launcher", "torchrun")
-        assert (other.exit_code, other.stdout) == (0, "")
-        edit(tmp_path / "accelerate_config.yaml", "num_processes: 4  # mine", "num_processes: 4")
-        result = command("a.ipynb", "--gpus", "4", "--launcher", "accelerate")
-        assert (result.exit_code, "DDP904" in result.stdout) == (0, False)
-        assert "--num_processes 4 a.py" in (tmp_path / "a.py").read_text()
-
     def test_line_ends_of_windows_are_no_edit(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb")

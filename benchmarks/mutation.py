@@ -33,7 +33,8 @@ OUT = Path(__file__).parent / "results" / "mutation.json"
 BREAKS = 20
 SECONDS = 60  # after which tests on a break are taken to hang, which is noticed too
 RULES = "tests/rules/test_rules.py"
-#: The tests of each module, and which of them (`-k`).
+#: The tests of each module, and which of them (`-k`). What they do not notice is shown to those of all rules, too.
+ALL_RULES = (f"{RULES} tests/test_golden.py", "test_example or test_script")
 TESTS = {
     "syntax/tree.py": ("tests/syntax/test_tree.py tests/syntax/test_arguments.py tests/syntax/test_walk.py", ""),
     "syntax/edits.py": ("tests/syntax/test_edits.py tests/syntax/test_arguments.py", ""),
@@ -56,7 +57,10 @@ LIBRARIES = (hypothesis, jupytext, libcst, nbconvert)  # imported once, before p
 
 def breaks(source: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """The places of a module that can be broken, and what stands there then."""
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
+    left_out = {node for each in decorators for node in ast.walk(each)}
+    for node in (node for node in nodes if node not in left_out):
         text = ast.get_source_segment(source, node) or ""
         if isinstance(node, (ast.If, ast.While, ast.IfExp)):
             yield node.test, f"(not ({ast.get_source_segment(source, node.test)}))"
@@ -78,9 +82,9 @@ def broken(source: str, node: ast.expr | ast.stmt, text: str) -> str:
     return (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
 
 
-def passes(folder: Path, name: str) -> bool:
-    """Whether the tests of a module pass in a copy, run by a fork of this process."""
-    files, chosen = TESTS[name]
+def passes(folder: Path, tests: tuple[str, str]) -> bool:
+    """Whether tests pass in a copy, run by a fork of this process."""
+    files, chosen = tests
     process = os.fork()
     if process == 0:
         signal.alarm(SECONDS)
@@ -103,14 +107,14 @@ def measured(folder: Path, name: str) -> dict[str, object]:
     """Break a module of the copy in turn, and say how many breaks were noticed, and which were not."""
     file = folder / "nb2ddp" / name
     source = file.read_text(encoding="utf-8")
-    if not passes(folder, name):
+    if not passes(folder, TESTS[name]):
         raise SystemExit(f"{name}: its tests fail without a break")
     places = list(breaks(source))
     unnoticed = []
     for number, (node, text) in enumerate(random.Random(name).sample(places, min(BREAKS, len(places)))):
         file.write_text(broken(source, node, text), encoding="utf-8")
         os.utime(file, (number, number))  # so that no bytecode of another break is taken
-        if passes(folder, name):
+        if passes(folder, TESTS[name]) and passes(folder, ALL_RULES):
             unnoticed.append(f"{node.lineno}: {ast.get_source_segment(source, node)} -> {text}")
     file.write_text(source, encoding="utf-8")
     return {"breaks": min(BREAKS, len(places)), "unnoticed": unnoticed}

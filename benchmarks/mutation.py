@@ -36,7 +36,7 @@ RULES = "tests/rules/test_rules.py"
 #: The tests of each module, and which of them (`-k`). What they do not notice is shown to those of all rules, too.
 ALL_RULES = (f"{RULES} tests/test_golden.py", "test_example or test_script")
 TESTS = {
-    "syntax/tree.py": ("tests/syntax/test_tree.py tests/syntax/test_arguments.py tests/syntax/test_walk.py", ""),
+    "syntax/tree.py": ("tests/syntax/test_tree.py tests/syntax/test_arguments.py tests/syntax/test_edits.py", ""),
     "syntax/edits.py": ("tests/syntax/test_edits.py tests/syntax/test_arguments.py", ""),
     "facts/execution.py": (f"tests/facts/test_execution.py {RULES}", "test_execution or DDP4"),
     "facts/placement.py": (RULES, "DDP4 and test_example"),

@@ -10,9 +10,9 @@ import libcst as cst
 
 from nb2ddp.estimate.split import accumulating, divided
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
-from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
+from nb2ddp.facts.values import number
 from nb2ddp.rules import batch
 from nb2ddp.rules.devices import trains_embeddings
 from nb2ddp.rules.trainer import checkpointing_for_a_smaller_gpu

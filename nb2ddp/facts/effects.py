@@ -1,19 +1,24 @@
-"""Effects of calls, known by their names: one table for all rules."""
+"""Effects of calls, known by their names: one table for all rules (`calls.toml`)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Flag, auto
-from functools import lru_cache
-from typing import Final
+from functools import cache
+from pathlib import Path
+from typing import Final, cast
 
 import libcst as cst
 
-from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.shell import kills, only_shows, serves
+from nb2ddp import toml
+from nb2ddp.facts.commands import kills, only_shows, serves
+from nb2ddp.facts.flow import owner_of, reached
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class
+
+_FILE = Path(__file__).with_name("calls")
 
 
 class Does(Flag):
@@ -40,6 +45,7 @@ class Does(Flag):
     ACT = WRITE | SAVE | FETCH | RUN
 
 
+NOTHING: Final = Does(0)
 #: How a finding says what a call does.
 SAID: Final = {
     Does.SAVE: "saves or uploads the model",
@@ -52,6 +58,8 @@ SAID: Final = {
 PLACE: Final = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
 #: Cell magics that write their body into a file.
 FILE_MAGICS: Final = frozenset({"writefile", "file"})
+#: Magics that set or show variables.
+ENV_MAGICS: Final = frozenset({"env", "set_env"})
 #: Magics that change or show the notebook only.
 NOTEBOOK_MAGICS: Final = frozenset(
     "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
@@ -63,91 +71,56 @@ NOTEBOOK_MAGICS: Final = frozenset(
 )
 #: What logs in to the Hub: with a token it writes that into a file.
 _LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
-#: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
-DRAWING: Final = {
-    "random": r"random\.(betavariate|choices?|expovariate|gammavariate|gauss|getrandbits|lognormvariate|normalvariate"
-    r"|paretovariate|randbytes|randint|random|randrange|sample|shuffle|triangular|uniform|vonmisesvariate"
-    r"|weibullvariate)",
-    "numpy": r"numpy\.random\.(?!seed$|(get|set)_state$|default_rng$)[a-z]\w*",  # classes begin with a capital
-    "torch": r"torch\.(bernoulli|multinomial|normal|poisson|rand|randint|randn|randperm|rand(int|n)?_like)",
-}
-#: What seeds these generators.
-SEEDING: Final = {
-    r"random\.seed": ("random",),
-    r"numpy\.random\.seed": ("numpy",),
-    r"torch(\.random)?\.manual_seed": ("torch",),
-    r"(transformers|accelerate)(\.\w+)*\.(enable_full_determinism|set_seed)|.*\bseed_everything": tuple(DRAWING),
-}
-#: Functions by their full names. The first that matches decides.
-_FUNCTIONS: Final = {
-    Does.FETCH: r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-    r"|wandb\.restore|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)"
-    r"|kagglehub\.(?!\w*upload)\w*load\w*",  # into a cache that all share, without a lock
-    Does.RUN: r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
-    Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)"
-    r"|kagglehub\.\w+_upload",
-    Does.WRITE: r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
-    r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
-    r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"
-    r"|numpy\.(save|savez|savez_compressed|savetxt)"
-    r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
-    r"|imageio(\.\w+)*\.(\w+(save|write)|get_writer)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-    r"|pandas\.ExcelWriter|pyarrow(\.\w+)*\.\w+Writer|cv2\.VideoWriter|datasets\.arrow_writer\.ArrowWriter"
-    rf"|{_LOGIN}|nltk\.download|spacy\.cli\.download",
-    Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
-    r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
-    r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
-    Does.PROMPT: r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+"
-    r"|breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|code\.interact",
-    Does.SERVE: r"uvicorn\.run|waitress\.serve|werkzeug(\.\w+)*\.run_simple|aiohttp\.web\.run_app|bottle\.run",
-    Does.CLOCK: r"time\.(time|monotonic|perf_counter|process_time)(_ns)?"
-    r"|time\.(strftime|ctime|localtime|gmtime|asctime)"
-    r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
-    Does.TEST: r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)",
-    # openai-whisper and CLIP write the file that they look for, torch.hub removes and unpacks the folder
-    Does.CACHE: r"whisper\.load_model|clip\.load|torch\.hub\.load",
-    Does.LIST: r"glob\.i?glob|os\.(listdir|scandir|walk)",
-    Does.SEED: "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"]),
-    Does.DRAW: "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"]),
-    Does.TELL: r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
-    r"|time\.sleep|atexit\.register|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
-}
-_SAVING_METHODS = frozenset(
-    "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"
-    " git_push push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
-    " save_pretrained_merged save_pretrained_torchao upload_file upload_folder upload_large_folder".split()
-)
-_WRITING_METHODS = frozenset(
-    "chunk_data extractall hardlink_to mkdir prepare_qa_generation rmdir save_audio save_to_disk savefig"
-    " symlink_to to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql touch unlink"
-    " write_bytes write_image write_text".split()
-)
 #: How what writes a file is called where no table knows it, given a file's name: `mimsave`, `export`, `tts_to_file`.
 _WRITING_NAMES = re.compile(
     r"(?!write$)(\w+_)?[mv]?(im|vol)?(save|write|export|dump|render)(r|_\w+)?|\w*to_\w*file|to_[a-z]+"
 )
 _FILE_NAME = re.compile(r"[^\s{}]*\.[A-Za-z]\w{1,4}")
-_DRAWINGS = re.compile(r"(graphviz|torchviz)\..*")
-#: What serves for ever: methods by their own names, and others by what their objects are made by.
-_SERVING_METHODS = frozenset({"infinity_polling", "run_polling", "serve_forever"})
-_SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(FastMCP|Dash)", "run_server": r"dash\.Dash"}
-#: Methods of a path that give another.
-_PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
-_LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
-#: What downloads from Weights & Biases, of what its run or its `Api` gives; what an artifact is given by.
-_FETCHING_METHODS: Final = frozenset({"download", "restore"})
+WANDB: Final = r"wandb\..*"
+#: What an artifact of Weights & Biases is given by.
 _ARTIFACTS: Final = frozenset({"artifact", "use_artifact"})
-#: Methods that change what they are called on, or draw from it.
-_CHANGING_METHODS = re.compile(
-    r"add|add_\w+|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|resize_\w+|reverse|set_\w+"
-    r"|setdefault|sort|update|integers|permutation|permuted|shuffle|choice|normal|uniform|random|sample|seed"
-)
 #: What only keeps what it is given: classes, which begin with a capital, and the makers of dictionaries and pipelines.
 _KEEPS_SETTINGS = re.compile(r"[A-Z]\w*|dict|partial|pipeline|update")
 #: Calls whose value is of use to the process that makes them, and to no other.
 _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
+
+
+#: Functions that only give a value, by their full names.
+_GIVING = re.compile(
+    r"(abs|all|any|bool|bytes|chr|dict|dir|divmod|enumerate|filter|float|format|frozenset|getattr|hasattr|hash|id|int"
+    r"|isinstance|issubclass|len|list|map|max|min|ord|pow|range|repr|reversed|round|set|slice|sorted|str|sum|tuple"
+    r"|type|vars|zip|next)"
+    r"|(re|math|statistics|platform|string|operator|packaging|IPython|importlib\.(util|metadata|resources))(\.\w+)+"
+    r"|(itertools|collections|textwrap|html|json\.(loads?|dumps)|ast\.literal_eval)(\.\w+)?"
+    r"|os\.(getcwd|getenv|cpu_count|listdir|environ\.(get|keys|items|copy)|path\.\w+)|sys\.(getsizeof|version_info)"
+    r"|shutil\.(which|disk_usage)|urllib\.request\.(urlopen|Request)|urllib\.parse\.\w+|requests\.get"
+    r"|numpy\.(?!(save|set|random|seterr|put|copyto|fill)\w*$)\w+|numpy\.(linalg|fft)\.\w+"
+    r"|transformers\.(\w+\.)*\w*Config\.from_pretrained|pandas\.(?!(set|reset|eval)\w*$)\w+|PIL\.Image\.(open|fromarray)"
+    r"|torch\.((cuda\.|backends\.\w+\.)?(is_\w+|compiled_with_\w+)|cuda\.(device_count|get_device_\w+|current_device"
+    r"|mem_get_info|memory_\w+|max_memory_\w+)|equal|allclose|finfo|iinfo)"
+)
+#: Methods that only give a value, whatever they are called on.
+_GIVING_METHODS = frozenset(
+    "apply_chat_template as_posix batch_decode capitalize convert copy corr count decode describe dropna dtypes encode"
+    " endswith exists expanduser find findall finditer format fullmatch get get_memory_footprint group groupby"
+    " groupdict groups head index info is_dir is_file isdigit isna items join keys lower lstrip match mean most_common"
+    " named_parameters nunique num_parameters parameters partition read_text removeprefix removesuffix replace resolve"
+    " rfind rpartition rsplit rstrip search select shape split splitlines startswith std strip sub sum tail thumbnail"
+    " title to_dict to_pandas to_string tokenize tolist unique upper value_counts values version"
+    " convert_ids_to_tokens convert_tokens_to_ids get_vocab read nlargest nsmallest sort_values reset_index".split()
+)
+#: Methods that do something, and are called for what they return.
+_ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
+#: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
+_FOR_EFFECT = re.compile(
+    r"_?(pprint|print|patch|mark|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
+    r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload|push|watch)(_\w+)?|Patch\w+"
+    r"|\w+_|\w*login|load_dotenv|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
+)
+#: What a call may do and still only look: ask, and find what there is.
+_ASKS = Does.ASK | Does.TEST | Does.LIST | Does.CLOCK
 
 
 class Effects:
@@ -183,7 +156,7 @@ class Effects:
 
     def is_server(self, node: cst.CSTNode) -> bool:
         """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
-        return bool(_of_function(self.tree.qualified(node)) & Does.SERVE) or _is_server(self.tree, node)
+        return row(self.tree, node).does is Does.SERVE
 
     def is_shell(self, call: cst.Call) -> bool:
         """True for a call that stands for a shell command."""
@@ -202,44 +175,92 @@ class Effects:
         return python + " ".join(self.tree.texts(command))
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of `calls.toml`, which says what its columns mean."""
+
+    does: Does = NOTHING
+    name: str = ""
+    method: str = ""
+    of: str = ""
+    through: str = ".*"
+    mode: int | None = None
+    given: bool = False
+    library: Sequence[str] = ()
+
+
+@cache
+def _table() -> list[Row]:
+    rows = toml.tables(str(_FILE))["call"]
+    return [Row(**{**each, "does": Does[each["does"]]}) for each in rows]
+
+
+@cache
+def _rows(name: str, called: str) -> list[Row]:
+    """The rows that a function's full name fits, or a method's name."""
+    return [each for each in _table() if re.fullmatch(each.name or each.method, name if each.name else called)]
+
+
+def row(tree: Tree, function: cst.CSTNode, call: cst.Call | None = None) -> Row:
+    """Return the row for a function that is called, or handed on; where none fits, one that does nothing."""
+    name = tree.qualified(function) or tree.text(function)
+    called = function.attr.value if isinstance(function, cst.Attribute) else ""
+    own = own_class(tree, function)
+    if own is not None and any(each.name.value == called for each in tree.methods(own)):
+        called = ""  # what a user-defined method does stands there
+    return next((each for each in _rows(name, called) if _fits(tree, function, call, each)), Row())
+
+
+def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) -> bool:
+    """Return whether the columns of a row beside its name fit a call."""
+    if row.of and not (isinstance(function, cst.Attribute) and made_by(tree, function.value, row.of, row.through)):
+        return False
+    if row.given and (call is None or not call.args or call.args[0].keyword is not None):
+        return False
+    return row.mode is None or (call is not None and _is_to_write(tree, argument(call, "mode", row.mode)))
+
+
+def _is_to_write(tree: Tree, mode: cst.Arg | None) -> bool:
+    """Return whether a file is opened for writing."""
+    value = tree.literal(mode.value) if mode is not None else "r"
+    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", value)  # no path, as of `Image.open`
+    return bool(is_mode and set("wax+") & set(str(value)))
+
+
+def made_by(tree: Tree, node: cst.BaseExpression, makers: str, through: str = ".*") -> str:
+    """Return the full name of what makes an object, or one that it is got from, if a pattern fits it; else "".
+
+    Args:
+        tree: the notebook's code.
+        node: the object.
+        makers: the pattern.
+        through: a pattern for the names of attributes and methods by which it is got.
+    """
+
+    def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        got = value.func if isinstance(value, cst.Call) else value
+        if isinstance(got, cst.Attribute):
+            return got.value if re.fullmatch(through, got.attr.value) else None
+        return value.left if isinstance(value, cst.BinaryOperation) else None
+
+    names = map(tree.maker, tree.followed(node, source))
+    return next((name for name in names if re.fullmatch(makers, name)), "")
+
+
 def _of_call(tree: Tree, call: cst.Call) -> Does:
-    name = tree.qualified(call.func)
-    found = _of_function(name or tree.text(call.func))
-    if not found or found is Does.TELL:
-        found = _opens(tree, call, name) or _method(tree, call, name) or found or _as_named(tree, call)
-    return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
-
-
-#: What opens a zip or tar file.
-_ARCHIVES: Final = re.compile(r"zipfile\.(Py)?ZipFile|tarfile\.(TarFile\.)?open|tarfile\.TarFile")
-
-
-@lru_cache(maxsize=4096)
-def _of_function(name: str) -> Does:
-    """What a function does, by its full name."""
-    return next((what for what, pattern in _FUNCTIONS.items() if re.fullmatch(pattern, name)), Does(0))
+    found = row(tree, call.func, call).does
+    if samples(tree, call) and not found & (Does.RUN | Does.SAVE | Does.WRITE):
+        return Does.DRAW
+    found = found or _as_named(tree, call)
+    return Does(0) if found & Does.ACT and _is_own(tree, call, tree.qualified(call.func)) else found
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
     """True for a call that gives an open file, a running program or the like, which no other process can take."""
-    is_file = of_wandb(tree, call) and not any(method(tree.value(each)) in _ARTIFACTS for each in _chain(tree, call))
+    links = tree.followed(cast(cst.BaseExpression, call), lambda each: owner_of(tree.value(each)))
+    is_file = made_by(tree, call, WANDB) and not any(method(tree.value(each)) in _ARTIFACTS for each in links)
     return bool(is_file or _OBJECTS.fullmatch(tree.qualified(call.func)))
-
-
-def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
-    """Of what opens a file: whether it is for writing."""
-    if name == "numpy.memmap":
-        position = 2
-    elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name) or opens_archive(tree, call):
-        position = 1
-    elif method(call) == "open":
-        position = 0
-    else:
-        return Does(0)
-    mode = argument(call, "mode", position)
-    value = tree.literal(mode.value) if mode is not None else "r"
-    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", value)  # no path, as of `Image.open`
-    return Does.WRITE if is_mode and set("wax+") & set(str(value)) else Does(0)
 
 
 def samples(tree: Tree, call: cst.Call) -> bool:
@@ -249,11 +270,6 @@ def samples(tree: Tree, call: cst.Call) -> bool:
     return sampled is not None and not keeps and tree.literal(sampled.value) is not False
 
 
-def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
-    """True for a call that opens a zip or tar file."""
-    return isinstance(node, cst.Call) and bool(_ARCHIVES.fullmatch(tree.qualified(node.func)))
-
-
 def _as_named(tree: Tree, call: cst.Call) -> Does:
     """WRITE for a function or method of a library that is called like what writes, and given a file's name."""
     is_own = isinstance(tree.definition(call.func), (cst.FunctionDef, cst.ClassDef)) or own_class(tree, call.func)
@@ -261,76 +277,6 @@ def _as_named(tree: Tree, call: cst.Call) -> Does:
         return Does(0)
     texts = [text for each in call.args for text in tree.texts(tree.value(each.value))]
     return Does.WRITE if any(map(_FILE_NAME.fullmatch, texts)) else Does(0)
-
-
-def _method(tree: Tree, call: cst.Call, name: str) -> Does:
-    owner, called = owner_of(call), method(call)
-    if owner is None:
-        return Does(0)
-    own = own_class(tree, call.func)
-    if own is not None and any(each.name.value == called for each in tree.methods(own)):
-        return Does(0)  # of the notebook: what it does stands there
-    if called == "extract" and _ARCHIVES.fullmatch(tree.maker(owner)):
-        return Does.WRITE
-    if _fetches_of_wandb(tree, call, owner):
-        return Does.FETCH
-    if called in _SAVING_METHODS:
-        return Does.SAVE
-    if samples(tree, call):
-        return Does.DRAW
-    if called in _WRITING_METHODS:
-        returns_text = called in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
-        return Does(0) if returns_text else Does.WRITE
-    if _is_server(tree, call.func):
-        return Does.SERVE
-    if called == "save" and call.args and call.args[0].keyword is None:
-        return Does.WRITE  # a picture, an archive, a figure: whatever it is
-    if called == "render" and _DRAWINGS.fullmatch(tree.maker(owner)):
-        return Does.WRITE
-    if called in ("rename", "replace") and _is_path(tree, owner):  # texts and tables have them too
-        return Does.WRITE
-    if called in _LISTING_METHODS:
-        return Does.LIST
-    return Does.CHANGE if _CHANGING_METHODS.fullmatch(called) else Does(0)
-
-
-def of_wandb(tree: Tree, node: cst.BaseExpression) -> str:
-    """What a chain of calls of Weights & Biases begins with: `wandb.init` of `run.use_artifact("a:v4")`; else ""."""
-    return next((maker for each in _chain(tree, node) if (maker := tree.maker(each)).startswith("wandb.")), "")
-
-
-def _chain(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    return tree.followed(node, lambda each: owner_of(tree.value(each)))
-
-
-def _fetches_of_wandb(tree: Tree, call: cst.Call, owner: cst.BaseExpression) -> bool:
-    """True for what writes a file of Weights & Biases into a folder: `run.use_artifact("a/b/c:v4").download()`."""
-    is_one = method(call) == "file" and method(tree.value(owner)) in _ARTIFACTS
-    return (is_one or method(call) in _FETCHING_METHODS) and bool(of_wandb(tree, owner))
-
-
-def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
-    """True for the method by which an object serves: `app.run` of Flask's, `demo.launch` of Gradio's."""
-    if not isinstance(function, cst.Attribute):
-        return False
-    makers = _SERVERS.get(function.attr.value)
-    if makers is None:
-        return function.attr.value in _SERVING_METHODS
-    owners = tree.followed(function.value, owner_of)  # of `demo.queue().launch()`
-    return any(re.fullmatch(makers, tree.maker(owner)) for owner in owners)
-
-
-def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
-
-    def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
-        value = tree.value(node)
-        if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
-            return value.left
-        made = value.func if isinstance(value, cst.Call) else value
-        return made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
-
-    return any(tree.maker(each).startswith("pathlib.Path") for each in tree.followed(node, source))
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
@@ -359,3 +305,83 @@ def _only_looks(tree: Tree, call: cst.Call) -> bool:
     words = tree.texts(call)
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
     return any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words)))
+
+
+# -- expressions without an effect ----------------------------------------------------------------------
+
+
+def shown_as(tree: Tree, node: cst.CSTNode) -> str:
+    """The full name of what a call makes: IPython's for `Audio` with a rate, where marimo has datasets' instead."""
+    if not isinstance(node, cst.Call):
+        return ""
+    name = tree.qualified(node.func)
+    return "IPython.display.Audio" if name == "datasets.Audio" and keyword(node, "rate") else name
+
+
+def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
+    """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
+    tree = effects.tree
+    acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
+    parts = reached([node], lambda part: _called(tree, part))
+    return (
+        not acts
+        and all(_only_gives(effects, call) for part in parts for call in tree.within(part, cst.Call))
+        and all(_changes_nothing(tree, function) for function in parts[1:])
+    )
+
+
+def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
+    """Whether an expression has a value that is there to be shown; None where that is not known.
+
+    False for a call that is made for its effect, that has shown what it is for (an answer that it streams, a trainer's
+    report), or of a function of the notebook that returns nothing.
+    """
+    if not isinstance(node, cst.Call):
+        return None if isinstance(node, (cst.Await, cst.Yield)) else True
+    tree, name = effects.tree, shown_as(effects.tree, node)
+    acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE | Does.PROMPT)
+    shows = name in ("display", "sys.displayhook", "random.shuffle") or name.startswith(("IPython.", "subprocess."))
+    if effects.form(node) is not None or acts or shows or keyword(node, "streamer"):
+        return False
+    binding = tree.binding(node.func)
+    if binding is not None and isinstance(binding.node, cst.FunctionDef):
+        return any(each.value is not None for each in tree.within(binding.node, cst.Return))
+    is_object = binding is not None and isinstance(binding.value, cst.Call)  # a pipeline, an evaluator
+    if is_object or _GIVING.fullmatch(name) or method(node) in _GIVING_METHODS | _ANSWERING_METHODS:
+        return True
+    called = method(node) or name.rsplit(".", 1)[-1]
+    return False if _FOR_EFFECT.fullmatch(called) else None
+
+
+def _only_gives(effects: Effects, call: cst.Call) -> bool:
+    """True for a call of what is known, or of a function of the notebook, which is looked at by itself."""
+    tree = effects.tree
+    if effects.form(call) is not None:
+        return False
+    name = tree.qualified(call.func)
+    if name.startswith("subprocess."):
+        return not effects.of(call)  # a command that only shows something
+    if _GIVING.fullmatch(name):
+        return not effects.of(call) & ~_ASKS
+    return (
+        isinstance(_own(tree, call.func), (cst.FunctionDef, cst.Lambda, cst.Param)) or method(call) in _GIVING_METHODS
+    )
+
+
+def _called(tree: Tree, code: cst.CSTNode) -> list[cst.CSTNode]:
+    """The functions of the notebook that code calls by their names."""
+    functions = (_own(tree, call.func) for call in tree.within(code, cst.Call))
+    return [each for each in functions if isinstance(each, (cst.FunctionDef, cst.Lambda))]
+
+
+def _own(tree: Tree, name: cst.CSTNode) -> cst.CSTNode | None:
+    """What the notebook binds a name to; of a parameter, itself."""
+    binding = tree.binding(name)
+    return None if binding is None else binding.value or binding.node
+
+
+def _changes_nothing(tree: Tree, function: cst.CSTNode) -> bool:
+    """True for a function that assigns to names of its own alone."""
+    others = (cst.Global, cst.Nonlocal, cst.Del, cst.Yield, cst.Await)
+    changes = any(isinstance(target, (cst.Attribute, cst.Subscript)) for target in tree.targets(function))
+    return not changes and not any(tree.within(function, kind) for kind in others)

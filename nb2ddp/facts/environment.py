@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.effects import ENV_MAGICS
+from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
-from nb2ddp.syntax.tree import Statement, Tree, dotted, method
+from nb2ddp.syntax.tree import Statement, Tree, dotted
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
@@ -31,8 +31,6 @@ _READERS = frozenset(
     "accelerate bitsandbytes datasets diffusers evaluate huggingface_hub peft sentence_transformers timm tokenizers"
     " torchaudio torchvision transformers triton trl unsloth_zoo vllm xformers".split()
 )
-#: Magics that set or show variables.
-ENV_MAGICS = frozenset({"env", "set_env"})
 #: What sets a variable unless it is set.
 DEFAULT = "os.environ.setdefault"
 #: What sets a variable, the variable, and its value.
@@ -147,9 +145,8 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
             yield call, pair[0], ... if {"$", "{"} & set(pair[1]) else pair[1]
     for call in tree.of(cst.Call):
         name = tree.qualified(call.func)
-        if name in (DEFAULT, "os.putenv") and call.args:
-            is_known = name == DEFAULT and len(call.args) > 1
-            yield call, tree.literal(call.args[0].value), _constant(tree, call.args[1].value) if is_known else ...
+        if name == DEFAULT and len(call.args) > 1:
+            yield call, tree.literal(call.args[0].value), _constant(tree, call.args[1].value)
         elif name == "os.environ.update" and source.alone(call) is not None:
             for arg in call.args:
                 if arg.keyword is not None:
@@ -159,9 +156,6 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
     for added in tree.of(cst.AugAssign):
         if isinstance(added.operator, cst.BitOrAssign) and tree.qualified(added.target) == "os.environ":
             yield from _entries(tree, added.value)
-    for loop in tree.of(cst.For):
-        if (entries := _gone_through(tree, loop)) is not None:
-            yield from _entries(tree, entries)
 
 
 def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, object, object]]:
@@ -173,14 +167,6 @@ def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode
         yield each, *known
 
 
-def _gone_through(tree: Tree, loop: cst.For) -> cst.BaseExpression | None:
-    """The dictionary that a loop puts into the environment: `for k, v in {...}.items(): os.environ[k] = v`."""
-    names, items = re.findall(r"\w+", tree.text(loop.target)), owner_of(loop.iter)
-    is_plain = len(names) == 2 and method(loop.iter) == "items" and loop.orelse is None
-    sets = is_plain and tree.text(loop.body).replace(" ", "") == f"os.environ[{names[0]}]={names[1]}"
-    return items if sets else None
-
-
 def _constant(tree: Tree, node: cst.BaseExpression) -> object:
     """The constant, or the text made of such alone, that an expression stands for; `...` for any other."""
     if (literal := tree.literal(node)) is not ...:
@@ -189,18 +175,15 @@ def _constant(tree: Tree, node: cst.BaseExpression) -> object:
     bound = [[each for each in tree.bindings(name) if each.imported is None] for name in names]
     if not all(len(each) <= 1 and all(tree.is_certain(one.node) for one in each) for each in bound):
         return ...
-    (text, *others) = spelled(tree, node)
+    (text, *others) = texts_of(tree, node)
     return ... if others or "*" in text else text
 
 
-def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | cst.For | None:
+def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
     """The statement of what sets a variable, as `settings` gives it; None where it has another purpose too."""
     if isinstance(node, cst.Call):
         return source.alone(node)
-    above = (
-        each for each in (node, *source.tree.ancestors(node)) if isinstance(each, (cst.BaseSmallStatement, cst.For))
-    )
-    return next(above)
+    return next(each for each in (node, *source.tree.ancestors(node)) if isinstance(each, cst.BaseSmallStatement))
 
 
 def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: list[cst.CSTNode]) -> Setting:

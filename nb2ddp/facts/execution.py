@@ -19,7 +19,7 @@ from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Function, method
+from nb2ddp.syntax.tree import Function, method, remembered
 
 
 class Phase(Flag):
@@ -85,7 +85,6 @@ class Execution:
         self.is_install = is_install
         names = {name: source.name(name) for name in ("local_rank", "is_main_process")}
         self._once = [source.name(name) for name in RUN_ONCE]
-        self._known: dict[int, Phase] = {}  # by the nodes' `id`
         self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
         self._main = re.compile(rf"{_RANK}|\b{names['is_main_process']}\b")
 
@@ -134,13 +133,9 @@ class Execution:
 
     # -- when -----------------------------------------------------------------------------------------------
 
+    @remembered
     def phase(self, node: cst.CSTNode) -> Phase:
         """When a node runs; no phase in a function that nothing uses."""
-        if (found := self._known.get(id(node))) is None:
-            found = self._known[id(node)] = self._phase(node)
-        return found
-
-    def _phase(self, node: cst.CSTNode) -> Phase:
         if not self.tree.is_live(node):
             return Phase.DEAD
         if self.is_install(node):

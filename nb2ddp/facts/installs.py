@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.commands import is_install
+from nb2ddp.facts.effects import Does, Effects, only_looks
 from nb2ddp.facts.flow import reached
-from nb2ddp.facts.looking import only_looks
-from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Regions, Tree, small_statements
+from nb2ddp.syntax.tree import Regions, Tree, remembered, small_statements
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.environment import Setting
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 #: What makes a running notebook take up other packages, in a cell that installs: a script starts with the right ones.
@@ -54,8 +55,6 @@ class Installs:
         self._tree = source.tree
         #: Statements whose work the setup block does.
         self._moved = frozenset(each.node for each in early if each.moves)
-        self._used_by = dict[cst.CSTNode, list[cst.CSTNode]]()  # worked out once
-        self._speaking = dict[cst.CSTNode, frozenset[cst.CSTNode]]()  # worked out once
 
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages, and whose answer decides nothing else."""
@@ -64,23 +63,22 @@ class Installs:
             return form.name in _INSTALL_MAGICS
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
-            return is_script and is_install_script(form.body or "")
+            return is_script and is_install(form.body or "")
         if not is_install(self._effects.command(call) or self._handed(call)):
             return False
         holder = self._part(call)
         if isinstance(holder, cst.Assign):
             return all(self._tells(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
-        return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._only_tells(holder, checks=True)
+        return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._does_nothing(
+            holder, binds=False, tells=True, ends=True
+        )
 
     def _handed(self, call: cst.Call) -> str:
-        """The command that a call hands to a function of the notebook's own, which runs it; else the empty string."""
+        """The command that a call hands to a user-defined function, which runs it; else the empty string."""
         tree, function = self._tree, self._tree.definition(call.func)
-        if not isinstance(function, cst.FunctionDef):
-            return ""
-        run = [each.args[0] for each in tree.within(function, cst.Call) if self._effects.of(each) & Does.RUN]
-        names = [tree.definition(name) for each in run for name in tree.within(each, cst.Name)]
-        is_run = any(isinstance(made, cst.Param) and tree.function(made) is function for made in names)
-        return " ".join(text for each in call.args for text in tree.texts(tree.value(each.value))) if is_run else ""
+        calls = tree.within(function, cst.Call) if isinstance(function, cst.FunctionDef) else []
+        runs = any(self._effects.of(each) & Does.RUN for each in calls)
+        return " ".join(text for each in call.args for text in tree.texts(tree.value(each.value))) if runs else ""
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
@@ -143,55 +141,27 @@ class Installs:
 
     @cached_property
     def _gone(self) -> set[cst.CSTNode]:
-        """What leaves, imported names too: all that installs read, directly or through others, but what has other uses.
+        """What leaves, imported names too: all that only installs need, directly or through others.
 
-        Each round puts back, all at once, what something that stays needs; so the order of a set is of no account.
+        Each round adds, all at once, what nothing that stays needs any more; so the order of a set is of no account.
         """
-        gone = set(reached([*self.installing, *self._computed_for_nothing], self._near))
-        while True:
-            told = frozenset[cst.CSTNode]().union(*map(self._told, gone))
-            back = {node for node in gone - self.installing - told if not self._goes(node, gone)}
-            if not back:
-                return gone | self._unread(gone)
-            gone -= back
-
-    @cached_property
-    def _computed_for_nothing(self) -> set[cst.CSTNode]:
-        """What is computed and read by nothing, in cells that do nothing but install and bind names."""
-        smalls = [small for kind in (cst.Expr, cst.Assign) for small in self._tree.of(kind)]
-        beside = [small for small in smalls if self._cell(small) in self.cells and small not in self.installing]
-        working = {self._cell(line) for line in beside if self._tree.function(line) is None and not self._may_go(line)}
-        assigns = [small for small in self._tree.live(cst.Assign) if self._cell(small) in self.cells - working]
-        return {small for small in assigns if self._tree.within(small.value, cst.Call) and not self._users(small)}
-
-    def _unread(self, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
-        """Imports of Python's own modules that nothing reads, in cells of which nothing else is left."""
-        lines = [line for line in self._tree.module.body if self._cell(line) in self.cells and line not in gone]
-        left = [line for line in lines if not self._is_capture(line)]
-        kept = {self._cell(line) for line in left if not self._is_unread(line, gone)}
-        return {line for line in left if self._cell(line) not in kept}
-
-    def _is_unread(self, line: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
-        smalls = [small for small in small_statements(line) if small not in gone | self._moved]
-        return isinstance(line, cst.SimpleStatementLine) and all(
-            isinstance(small, cst.Pass)
-            or (
-                isinstance(small, cst.Import)
-                and all(alias.evaluated_name.split(".")[0] in sys.stdlib_module_names for alias in small.names)
-                and self._is_dead(small, gone)
-            )
-            for small in smalls
-        )
+        gone, near = set[cst.CSTNode](), set[cst.CSTNode]()
+        new = set(self.installing)
+        for cell in self.cells:
+            lines = [part for line in self._source.lines_of(cell) for part in small_statements(line)]
+            near |= {alias for line in lines for alias in self._tree.within(line, cst.ImportAlias)}
+        while new:
+            new = new.union(*map(self._told, new))
+            gone |= new
+            near |= {each for node in new for each in self._around(node) if self._may_go(each)}
+            new = {node for node in near - gone if self._goes(node, gone)}
+        return gone
 
     def _is_capture(self, line: cst.CSTNode) -> bool:
         """True for the line that stands for a `%%capture` or the like above code."""
         smalls = small_statements(line)
         form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
         return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
-
-    def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """What may go with a node."""
-        return [*self._told(node), *filter(self._may_go, dict.fromkeys(self._around(node)))]
 
     def _around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What a node stands in, and what binds the names that it reads with all that these stand in."""
@@ -221,7 +191,11 @@ class Installs:
         elif isinstance(node, (cst.FunctionDef, *_COMPOUND, *_LINE, cst.Import, cst.ImportFrom)):
             return True
         else:
-            may = isinstance(node, cst.ClassDef) or self._only_binds(node) or self._only_tells(node, checks=True)
+            may = (
+                isinstance(node, cst.ClassDef)
+                or self._only_binds(node)
+                or self._does_nothing(node, binds=False, tells=True, ends=True)
+            )
         return may and tree.around(node, cst.Try) is None  # there it counts whether a line fails
 
     def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
@@ -236,15 +210,17 @@ class Installs:
             return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
-        return self._is_dead(node, gone) and (self._serves(node, gone) or node in self._computed_for_nothing)
+        module = node.evaluated_name.split(".")[0] if isinstance(node, cst.ImportAlias) else ""
+        is_idle = module in sys.stdlib_module_names and self._cell(node) in self.cells
+        return self._is_dead(node, gone) and (self._serves(node, gone) or is_idle)
 
     def _is_dead(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
-        """True where nothing that stays reads what a statement binds."""
-        return all(self._is_in(user, gone) for user in self._users(node))
+        """True where nothing that stays reads what a statement binds, but to speak of it."""
+        return all(self._is_in(user, gone | self._told(node)) for user in self._users(node))
 
     def _serves(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
-        """True where something that leaves reads what a statement binds, and does more than speak of it."""
-        return any(self._is_in(user, gone - self._told(node)) for user in self._users(node))
+        """True where something that leaves reads what a statement binds."""
+        return any(self._is_in(user, gone) for user in self._users(node))
 
     def _is_in(self, user: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         return any(above in gone or above in self._moved for above in self._tree.ancestors(user))
@@ -253,17 +229,19 @@ class Installs:
         """The names that a statement, or a part of an import, binds."""
         return [_imported(node)] if isinstance(node, cst.ImportAlias) else self._tree.binds(node)
 
+    @remembered
     def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may read what a statement binds, IPython forms too, outside of the statement itself."""
-        if node not in self._used_by:
-            tree, (start, end) = self._tree, self._tree.span(node)
-            users = [user for name in self._named(node) for user in self._readers(name, node)]
-            if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
-                counting = {name.value for name in tree.within(node.target, cst.Name)}
-                own = [user for user in users if isinstance(user, cst.Name) and user.value in counting]
-                users = [user for user in users if user not in own or tree.definition(user) is node]
-            self._used_by[node] = [user for user in users if not start <= tree.start(user) < end]
-        return self._used_by[node]
+        start, end = self._tree.span(node)
+        users = [user for name in self._named(node) for user in self._readers(name, node)]
+        if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
+            counting = {name.value for name in self._tree.within(node.target, cst.Name)}
+            users = [
+                user
+                for user in users
+                if getattr(user, "value", "") not in counting or self._tree.definition(user) is node
+            ]
+        return [user for user in users if not start <= self._tree.start(user) < end]
 
     def _readers(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may read a name that a statement binds, IPython forms too."""
@@ -276,49 +254,61 @@ class Installs:
 
     # -- what says, and does no more ------------------------------------------------------------------------
 
-    def _told(self, node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    @remembered
+    def _told(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         """The statements that do nothing but speak of what a statement binds, or fill it.
 
         They ask for it and print, purge modules, or ask whether an install succeeded. A plain print stays.
         """
-        if node not in self._speaking:
-            users = self._users(node)
-            if isinstance(node, cst.FunctionDef):  # of which nothing may be left
-                installs = any(node in self._tree.ancestors(each) for each in self.installing)
-                calls = [self._tree.call_of(user) for user in users] if installs else []
-                found = [self._part(call) for call in calls if call and self._source.alone(call)]
-            elif isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
-                found = []
-            else:
-                checks = node in self.installing
-                plain = checks or "sys.modules" in self._tree.text(node)
-                found = [self._part(user) for user in users if self._tells(user, plain=plain, checks=checks)]
-            self._speaking[node] = frozenset(found)
-        return self._speaking[node]
+        users, checks = self._users(node), node in self.installing
+        if isinstance(node, cst.FunctionDef):  # of which nothing may be left
+            installs = any(node in self._tree.ancestors(each) for each in self.installing)
+            calls = [self._tree.call_of(user) for user in users] if installs else []
+            return {self._part(call) for call in calls if call and self._source.alone(call)}
+        if isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
+            return set()
+        plain = checks or "sys.modules" in self._tree.text(node)
+        return {self._part(user) for user in users if self._tells(user, plain=plain, checks=checks)}
 
     def _tells(self, user: cst.CSTNode, *, plain: bool, checks: bool) -> bool:
         owner, part = self._tree.parents[user], self._part(user)
         call = self._tree.call_of(owner) if isinstance(owner, cst.Attribute) else None
         if call is not None and self._source.alone(call) is part and self._effects.of(call) is Does.CHANGE:
             return all(self._looks(each.value) for each in call.args)  # `packages.append("trl")`
-        return (plain or isinstance(part, cst.If)) and self._only_tells(part, checks=checks)
+        return (plain or isinstance(part, cst.If)) and self._does_nothing(part, binds=False, tells=True, ends=checks)
 
-    def _only_tells(self, node: cst.CSTNode, *, checks: bool) -> bool:
-        """True for a statement that prints or does nothing; with `checks`, one that may end the notebook too."""
-        if isinstance(node, _COMPOUND):
-            heads = isinstance(node, cst.If) and all(self._looks(test) for test in _tests(node))
-            return heads and all(self._only_tells(line, checks=checks) for line in _lines(node))
-        if isinstance(node, _LINE):
-            return all(self._only_tells(small, checks=checks) for small in small_statements(node))
-        if isinstance(node, (cst.Raise, cst.Assert)):
-            return checks
-        if not isinstance(node, cst.Expr) or self._looks(node.value):
-            return isinstance(node, (cst.Expr, cst.Pass))
-        call = node.value
-        if not isinstance(call, cst.Call) or not all(self._looks(each.value) for each in call.args):
-            return False
-        ends = self._tree.qualified(call.func) in ("exit", "quit", "sys.exit")
-        return self._effects.of(call) is Does.TELL or (checks and ends)
+    def _does_nothing(
+        self, node: cst.CSTNode, gone: Set[cst.CSTNode] = frozenset(), *, binds: bool, tells: bool, ends: bool = False
+    ) -> bool:
+        """True for a statement that leaves, or that does no more than it may.
+
+        Args:
+            node: the statement.
+            gone: what leaves.
+            binds: it may bind plain names.
+            tells: it may print.
+            ends: it may end the notebook.
+        """
+        inner = _lines(node) if isinstance(node, _COMPOUND) else small_statements(node)
+        match node:
+            case _ if node in gone or isinstance(node, cst.Pass):
+                return True
+            case cst.BaseCompoundStatement() | cst.SimpleStatementLine() | cst.SimpleStatementSuite():
+                plain = bool(inner) and all(map(self._looks, _tests(node)))
+                return plain and all(
+                    self._does_nothing(each, gone, binds=binds, tells=tells, ends=ends) for each in inner
+                )
+            case cst.Raise() | cst.Assert():
+                return ends
+            case cst.Expr(value=cst.Call() as call) if not self._looks(call):
+                stops = ends and self._tree.qualified(call.func) in ("exit", "quit", "sys.exit")
+                plain = all(self._looks(each.value) for each in call.args)
+                return tells and plain and (stops or self._effects.of(call) is Does.TELL)
+            case cst.Expr():
+                return tells and self._looks(node.value)
+            case cst.Import() | cst.ImportFrom():
+                return binds and not isinstance(node.names, cst.ImportStar)
+        return binds and self._only_binds(node)
 
     def _looks(self, node: cst.BaseExpression) -> bool:
         return only_looks(self._effects, node)
@@ -327,8 +317,6 @@ class Installs:
 
     def _only_binds(self, node: cst.CSTNode) -> bool:
         """True for a statement that binds plain names, and has no other effect."""
-        if isinstance(node, cst.Assert):  # `assert (found := ...)`
-            return bool(self._tree.binds(node)) and all(map(self._looks, self._tree.within(node, cst.Call)))
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
         parts = (cst.Attribute, cst.Subscript)
@@ -348,23 +336,8 @@ class Installs:
         return (
             (serves or not gone.isdisjoint(inside))
             and all(self._looks(test) for test in _tests(node))
-            and all(self._is_idle(line, gone, serves) for line in lines)
+            and all(self._does_nothing(line, gone, binds=True, tells=serves) for line in lines)
             and self._is_dead(node, gone)
-        )
-
-    def _is_idle(self, line: cst.CSTNode, gone: set[cst.CSTNode], serves: bool) -> bool:
-        """True for a line of a compound statement that leaves, or that does nothing without the statement's rest."""
-        if line in gone:
-            return True
-        if isinstance(line, _COMPOUND):
-            tests = all(self._looks(test) for test in _tests(line))
-            return tests and all(self._is_idle(inner, gone, serves) for inner in _lines(line))
-        return isinstance(line, _LINE) and all(
-            isinstance(small, (cst.Pass, cst.Import))
-            or (isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar))
-            or self._only_binds(small)
-            or (serves and self._only_tells(small, checks=False))
-            for small in line.body
         )
 
     def _only_installs(self, function: cst.FunctionDef, gone: set[cst.CSTNode]) -> bool:
@@ -374,7 +347,7 @@ class Installs:
             return False
         calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
         alone = all(call is not None and self._source.alone(call) is not None for call in calls)
-        return alone and all(line in gone or self._only_tells(line, checks=False) for line in lines)
+        return alone and all(self._does_nothing(line, gone, binds=False, tells=True) for line in lines)
 
 
 def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]:

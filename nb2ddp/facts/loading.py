@@ -10,6 +10,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.flow import reached, returned
+from nb2ddp.facts.values import values
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
@@ -126,7 +127,7 @@ def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:
     """Expressions that hold what a name may be: a loop's values, a function's arguments."""
     param = tree.definition(name)
     if isinstance(param, cst.Param):
-        return [*filter(None, [param.default]), *tree.values(name)]
+        return [*filter(None, [param.default]), *values(tree, name)]
     return tree.made_of(name)[1:2]
 
 
@@ -216,7 +217,7 @@ def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.
     """The loads that make the models which trainers are given."""
     models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
     makers = reached(
-        [call for model in models for value in tree.values(model) for call in _makers(tree, value)],
+        [call for model in models for value in values(tree, model) for call in _makers(tree, value)],
         lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in _makers(tree, value)],
     )
     return [call for call in loads if call in makers]

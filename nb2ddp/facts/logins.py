@@ -7,7 +7,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, argument
 
 #: The variables of the Hub's token and of the key of Weights & Biases.
 HUB_TOKEN: Final = "HF_TOKEN"
@@ -30,11 +30,15 @@ _COMMANDS: Final = (
 )
 
 
+def _login(tree: Tree, node: cst.CSTNode) -> tuple[str, str] | None:
+    """The keyword for the token, and the variable of its library, where a call logs in to a service."""
+    name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
+    return next(((given, variable) for pattern, given, variable in _LOGINS if pattern.fullmatch(name)), None)
+
+
 def variable_of(tree: Tree, node: cst.CSTNode) -> str | None:
     """The variable in which a library looks for the token, where a call logs in to its service."""
-    if not isinstance(node, cst.Call):
-        return None
-    return next((variable for name, _, variable in _LOGINS if name.fullmatch(tree.qualified(node.func))), None)
+    return None if (login := _login(tree, node)) is None else login[1]
 
 
 def variable_of_command(command: str) -> str | None:
@@ -55,11 +59,6 @@ def stands_for_token(text: object) -> bool:
 
 def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
     """The token that a call logs in with; None for another call, and for one that asks a person."""
-    for name, given, _ in _LOGINS:
-        if name.fullmatch(tree.qualified(call.func)):
-            named = keyword(call, given)
-            first = call.args[0] if call.args and call.args[0].keyword is None else None
-            found = named or first
-            token = found.value if found is not None else None
-            return None if isinstance(token, cst.Name) and token.value == "None" else token
-    return None
+    login = _login(tree, call)
+    found = None if login is None else argument(call, login[0], 0)
+    return None if found is None or tree.literal(found.value) is None else found.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import is_unconditional, taker
+from nb2ddp.facts.flow import is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, token_of, tokens
-from nb2ddp.facts.questions import READS, given_tokens
 from nb2ddp.facts.releases import fitting
-from nb2ddp.facts.texts import held
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
-from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, SHELL_VARIABLES, environ_key, sets_only
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, READS, SHELL_VARIABLES, environ_key, sets_only
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ def needs(program: Program) -> list[Need]:
     """
     found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
-        if kind is Kind.TOKEN or not _is_off(program.tree, node):
+        if (kind is Kind.TOKEN or not _is_off(program.tree, node)) and not program.installs.covers(node):
             found.setdefault((kind, name), []).append((node, required))
     optional = [question.call for question in program.questions if question.may_skip and not question.is_login]
     return [
@@ -117,20 +115,17 @@ def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
     return tree.is_ruled_out(node) or (bool(runs) and all(map(tree.is_ruled_out, runs)))
 
 
-def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
-    """Uploads, and the settings that make a trainer upload its model, with the tokens that they are given."""
+def _uploads(program: Program) -> Iterator[cst.Call]:
+    """Uploads, and the settings that make a trainer upload its model, which are given no token."""
     tree = program.tree
     for call in program.execution.calls():
         client = tree.value(call.func.value) if isinstance(call.func, cst.Attribute) else call
-        is_upload = method(call).startswith("push_to_hub") and bool(program.execution.does(call) & Does.SAVE)
-        if isinstance(client, cst.Call) and tree.qualified(client.func).endswith("HfApi"):
-            is_upload = method(call).startswith("upload_")
-        elif tree.qualified(call.func).startswith("huggingface_hub.upload_"):
-            is_upload = True
-        if is_upload or constant(tree, call, "push_to_hub") is True:
-            given = [keyword(call, "hub_token"), keyword(call, "token")]
-            given += [keyword(client, "token")] if isinstance(client, cst.Call) else []
-            yield call, next((token.value for token in given if token is not None), None)
+        calls = [each for each in (call, client) if isinstance(each, cst.Call)]
+        name = method(call) or tree.qualified(call.func).rpartition(".")[2]
+        uploads = name.startswith(("push_to_hub", "upload_")) and program.execution.does(call) & Does.SAVE
+        has_token = any(keyword(each, name) for each in calls for name in ("token", "hub_token"))
+        if (uploads or constant(tree, call, "push_to_hub") is True) and not has_token:
+            yield call
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
@@ -164,17 +159,15 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
 
 def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode]]:
     """Checkpoints that a training goes on from, and that no earlier one saves; `--resume` looks for its own."""
-    tree = program.tree
     trainings = [call for call in program.training.calls if method(call) == "train"]
     for call in [] if program.options.resume else trainings:
         given = argument(call, "resume_from_checkpoint", 0)
-        named = None if given is None or not is_unconditional(tree, call) else tree.literal(given.value)
+        is_sure = given is not None and is_unconditional(program.tree, call)
+        named = program.tree.literal(given.value) if given is not None and is_sure else None
         if isinstance(named, str) and (named.startswith("/") or call is trainings[0]):
             yield Kind.PATH if named.startswith("/") else Kind.FILE, named, call
-        elif named is True and call is trainings[0] and not tree.given("local_dir"):
-            folders = {tree.literal(each) for each in tree.given("output_dir")}
-            folder = folders.pop() if len(folders) == 1 else ...
-            yield Kind.PATH, f"a checkpoint in {'the output folder' if folder is ... else folder}", call
+        elif named is True and call is trainings[0]:
+            yield Kind.PATH, "a checkpoint in the output folder", call
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
@@ -201,29 +194,12 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     forms = [
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]
-    logged_in = {held(tree, token) for token, variable in given_tokens(tree, program.effects) if "WANDB" in variable}
     for node, text in (*written, *forms):
-        is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text.lower()
-        is_wandb = is_wandb or node in logged_in or _is_named_key(tree, node)
-        asked = taker(tree, node)
-        is_name = asked is not None and SECRET.fullmatch(hosted_name(tree, asked) or "")  # of a secret
-        for match in () if is_name else (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
-            if _is_token(match) and not program.installs.covers(node):
+        line = f"{tree.text(tree.statement(node))} {text}"
+        is_key = _OF_KEY.search(line) and not _OF_HASH.search(line)
+        for match in (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_key else ())):
+            if _is_token(match):
                 yield f"{match['head']}...{match['tail']}", node
-
-
-def _is_named_key(tree: Tree, node: cst.CSTNode) -> bool:
-    """True for a text that is bound or given under a name of a key: of a variable, a keyword, an entry, an item."""
-    above = tree.parents[node]
-    if isinstance(above, cst.Assign):
-        names = [tree.text(each.target) for each in above.targets]
-    elif isinstance(above, cst.DictElement):
-        names = [tree.text(above.key)] if above.value is node else []
-    elif isinstance(above, cst.Arg):
-        names = [above.keyword.value] if above.keyword is not None else []
-    else:
-        names = [tree.text(above.target)] if isinstance(above, (cst.AnnAssign, cst.NamedExpr)) else []
-    return any(_OF_KEY.search(name) and not _OF_HASH.search(name) for name in names)
 
 
 def _is_token(match: re.Match[str]) -> bool:
@@ -244,55 +220,40 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
 
     Each with whether the script surely reads it, and stops without it.
     """
-    tree, covers = program.tree, program.installs.covers
+    tree, known = program.tree, {name for _, name, _ in program.settings}
     asking: list[tuple[str, cst.BaseExpression, cst.CSTNode, bool]] = [
         (each.variable, each.call, each.test or each.call, each.may_skip)
         for each in program.questions
-        if not covers(each.call) and (each.is_login or not isinstance(tree.parents[each.call], cst.Expr))
+        if (each.variable not in known if each.is_login else not isinstance(tree.parents[each.call], cst.Expr))
     ]
-    asking += [
-        (variable, text, text, False) for text, variable in program.tokens_to_fill_in.items() if not covers(text)
-    ]
+    asking += [(variable, text, text, False) for text, variable in program.tokens_to_fill_in.items()]
+    reads = list[tuple[str, cst.Call]]()
     for call in tree.live(cst.Call):
         key = tree.literal(call.args[0].value) if call.args else None
-        if isinstance(key, str) and SECRET.fullmatch(hosted_name(tree, call) or "") and not covers(call):
+        if isinstance(key, str) and SECRET.fullmatch(hosted_name(tree, call) or ""):
             asking.append((secret_variable(key), call, call, False))
-    known = {name for _, name, _ in program.settings}
-    logins = [each.call for each in program.questions if each.is_login]
+        elif isinstance(key, str) and READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1:
+            reads.append((key, call))
     for name, node, place, may_skip in asking:
         owner = tree.parents[node]
-        if node in logins and name in known:
-            continue
         is_left_out = isinstance(owner, cst.Expr) or (isinstance(owner, cst.Assign) and sets_only(tree, owner, name))
         yield name, node, not (may_skip or is_left_out) and is_unconditional(tree, place)
-    lines = {tree.statement(node) for _, node, *_ in asking}
-    settings = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in lines]
-    own = {name for _, name in settings}
-    files = [(call, ...) for call in program.execution.calls(_FROM_FILE)]
-
-    def is_set(name: str, place: cst.CSTNode, by: Sequence[tuple[cst.CSTNode, object]]) -> bool:
-        """Whether something sets a variable above a place, or may, as one of the two stands in a function."""
-        is_inside = tree.function(place) is not None
-        above = [
-            each
-            for node, each in by
-            if is_inside or tree.function(node) is not None or tree.span(node)[1] < tree.start(place)
-        ]
-        return name in LAUNCHER_VARIABLES | SHELL_VARIABLES or name in above or ... in above
-
-    for call in tree.live(cst.Call):
-        key = tree.literal(call.args[0].value) if call.args else None
-        if isinstance(key, str) and READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1:
-            is_secret = _SECRET_NAME.fullmatch(key) or any(tree.value(token) is call for token in tokens(tree))
-            if is_secret and not covers(call) and key not in own:
-                yield key, call, False
+    answers = {tree.statement(node) for _, node, *_ in asking}
+    own = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in answers]
+    given_tokens = [tree.value(token) for token in tokens(tree)]
+    for key, call in reads:
+        if (_SECRET_NAME.fullmatch(key) or call in given_tokens) and key not in [name for _, name in own]:
+            yield key, call, False
+    files = program.execution.calls(_FROM_FILE)
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
-        if isinstance(key, str) and is_read and not covers(item) and not is_set(key, item, settings):
-            yield key, item, is_unconditional(tree, item) and not is_set(key, item, files)
-    if not tokens(tree) and HUB_TOKEN not in known:
-        yield from ((HUB_TOKEN, call, False) for call, token in _uploads(program) if token is None)
+        start = tree.start(tree.statement(item)) if tree.function(item) is None else len(tree.source)
+        given = {name for node, name in own if tree.start(node) < start} | LAUNCHER_VARIABLES | SHELL_VARIABLES
+        if isinstance(key, str) and is_read and given.isdisjoint((key, ...)):
+            yield key, item, is_unconditional(tree, item) and not files
+    if not given_tokens and HUB_TOKEN not in known:
+        yield from ((HUB_TOKEN, call, False) for call in _uploads(program))
     others = [call for call in tree.live(cst.Call) if "wandb" in tree.qualified(call.func)]
     if not (any(token_of(tree, call) for call in others) or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}):
         trackers: list[cst.CSTNode] = [*program.execution.calls(_RUNS_OF_WANDB)]

@@ -12,11 +12,11 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, of_wandb
+from nb2ddp.facts.commands import kills_job
+from nb2ddp.facts.effects import WANDB, Does, gives_an_object, made_by
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import reached, taker
+from nb2ddp.facts.flow import callees, reached, taker
 from nb2ddp.facts.services import called_on
-from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, keyword
@@ -84,7 +84,10 @@ class Placement:
             return Decision(call, callers[0], tuple(e for each in callers for e in self.once(each, in_whole_job)))
         if self.runs_alone(call) or self._may_run_everywhere(call):
             return None
-        has_run = does is Does.FETCH and of_wandb(self.tree, call) not in ("", "wandb.Api")  # the main process alone
+        has_run = does is Does.FETCH and made_by(self.tree, call, WANDB) not in (
+            "",
+            "wandb.Api",
+        )  # the main process alone
         in_whole_job = does is Does.SAVE or has_run
         if edits := self.once(call, in_whole_job):
             return Decision(call, call, edits)
@@ -114,15 +117,11 @@ class Placement:
 
     def _leaves_nothing(self, line: Statement) -> bool:
         """True for a line that one process can run for all: nothing in it is placed by itself."""
-        called = [each for each in reached(self._called(line), self._called) if each not in self._below_guards]
+        functions = reached([line], lambda code: callees(self.tree, self.tree.within(code, cst.Call)))[1:]
+        called = [each for each in functions if each not in self._below_guards]
         others = isinstance(line, cst.FunctionDef) or self.training.is_joint(line) or self._traces.leaves(line)
         acts = any(self.execution.has(each, Does.ACT | Does.ASK) for each in called)
         return not (others or acts) and len(self._saves(line)) < 2
-
-    def _called(self, code: cst.CSTNode) -> list[cst.FunctionDef]:
-        """The functions of the notebook that code calls by their names."""
-        called = (self.tree.definition(call.func) for call in self.tree.within(code, cst.Call))
-        return [function for function in called if isinstance(function, cst.FunctionDef)]
 
     def _guarded(self, line: Statement, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Put a statement under a guard; the others wait directly behind it, or below the block that not all enter."""
@@ -311,10 +310,10 @@ class Placement:
             return True
         tree, parts = self.tree, self.tree.made_of(statement.test)
         names = [name for part in parts for name in tree.within(part, cst.Name) if tree.literal(name) is ...]
-        builtin = {name for name in names if name.value in _BUILTINS and tree.binding(name) is None}
-        bound = [tree.binding(name) for name in names if name not in builtin]
-        plain = all(each is not None and each.value is not None for each in bound)
-        return plain and all(call.func in builtin for part in parts for call in tree.within(part, cst.Call))
+        bound = [binding.value for name in names if (binding := tree.binding(name)) is not None]
+        plain = all(name.value in _BUILTINS or tree.binding(name) is not None for name in names) and None not in bound
+        calls = [call for part in parts for call in tree.within(part, cst.Call)]
+        return plain and all(tree.qualified(call.func) in _BUILTINS for call in calls)
 
 
 def _placed_by(edits: tuple[Edit, ...]) -> list[cst.CSTNode]:

@@ -13,19 +13,17 @@ from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu, ran_out_of_memory
-from nb2ddp.facts.hosted import HostedPath, Made, hosted_paths, written_there
 from nb2ddp.facts.installs import Installs, colab_branch
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
-from nb2ddp.facts.local_paths import LocalPath, local_paths
-from nb2ddp.facts.makers import Maker, makers
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
+from nb2ddp.facts.paths import HostedPath, LocalPath, Made, Maker, hosted_paths, local_paths, makers, written_there
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
 from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
-from nb2ddp.facts.texts import filled
 from nb2ddp.facts.training import Training
+from nb2ddp.facts.values import filled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
@@ -138,7 +136,7 @@ class Program(Source):
     @cached_property
     def hosted_paths(self) -> list[HostedPath]:
         """The paths of Colab and Kaggle that the notebook reads and does not make."""
-        return hosted_paths(self.execution, self.made)
+        return list(hosted_paths(self.execution, self.made))
 
     @cached_property
     def written_there(self) -> list[tuple[str, cst.BaseExpression]]:
@@ -148,7 +146,7 @@ class Program(Source):
     @cached_property
     def makers(self) -> list[Maker]:
         """The calls that make files, or may."""
-        return makers(self.execution)
+        return list(makers(self.execution))
 
     @cached_property
     def made(self) -> Made:

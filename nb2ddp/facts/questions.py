@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import is_tried, reached, stops
+from nb2ddp.facts.flow import is_unconditional, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
-from nb2ddp.facts.texts import held, held_by, passed
+from nb2ddp.facts.values import resolved
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
+from nb2ddp.syntax.environ import READS, SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What a question says of an answer that may be left out.
@@ -24,8 +24,6 @@ _NO = (cst.Not, cst.Is, cst.NotIn)
 _YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
 #: A variable's name, but none that only says where a notebook runs.
 _VARIABLE = re.compile(r"\b(?!KAGGLE_KERNEL|COLAB_)[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
-#: What reads a variable of the environment.
-READS = re.compile(r"os\.(environ\.get|getenv)")
 #: The libraries of services, and the variables in which they look for a key.
 _KEYS = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -177,39 +175,23 @@ def tokens_to_fill_in(
     set_here = [each for each in settings if tree.is_live(each[0])]
     is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb asks for no key
     for node, name, value in set_here:
-        is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and not is_tried(tree, node)
+        is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and is_unconditional(tree, node)
         is_named = isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name)
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and is_named and is_open:
             found[node] = str(name)
     for given, variable in given_tokens(tree, effects):
-        for token in reached([given], lambda token: _handed_in(tree, token)):
-            if (text := _placeholder(tree, token)) is not None:
-                found[text] = variable
+        if (text := _placeholder(tree, given)) is not None:
+            found[text] = variable
     return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
     """The text that surely stands for a token that is given."""
-    text = held(tree, token)
-    is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
+    text = resolved(tree, token)
+    is_sure = is_unconditional(tree, token) and (text is token or tree.is_certain(text))
     if not (is_sure and isinstance(text, cst.SimpleString)):
         return None
     return text if stands_for_token(tree.literal(text)) else None
-
-
-def _handed_in(tree: Tree, token: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What calls surely give as a token where a function gives on its parameter, or what its object keeps."""
-    param, function = tree.definition(token), tree.function(token)
-    if is_tried(tree, token, within=function):
-        return []
-    if isinstance(token, cst.Attribute):
-        return [kept] if (kept := held_by(tree, token)) is not None else []
-    if not isinstance(param, cst.Param) or function is None:
-        return []
-    tests = [each.test for each in tree.within(function, cst.If)]
-    tests += [each.test for each in tree.within(function, cst.IfExp)]
-    is_tested = any(tree.definition(name) is param for test in tests for name in tree.within(test, cst.Name))
-    return [] if is_tested else passed(tree, param)
 
 
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from nb2ddp.facts.effects import DRAWING, SEEDING
+from nb2ddp.facts.effects import Does, row
 from nb2ddp.syntax.tree import Tree
 
 #: What takes a seed from the operating system where it is given none, whatever has been seeded before.
@@ -22,8 +22,8 @@ def seed(tree: Tree) -> str:
 
 def generator(tree: Tree, call: cst.Call) -> str | None:
     """The library from whose common generator a call draws: `random`, `numpy` or `torch`; None where it draws not."""
-    name = tree.qualified(call.func)
-    return next((library for library, functions in DRAWING.items() if re.fullmatch(functions, name)), None)
+    known = row(tree, call.func, call)
+    return known.library[0] if known.does is Does.DRAW and known.library else None
 
 
 def seeds_itself(tree: Tree, call: cst.Call) -> bool:
@@ -33,5 +33,6 @@ def seeds_itself(tree: Tree, call: cst.Call) -> bool:
 
 def seeded(tree: Tree, call: cst.Call) -> tuple[str, ...]:
     """The libraries whose common generators a call gives a seed."""
-    given, name = bool(call.args) and tree.literal(call.args[0].value) is not None, tree.qualified(call.func)
-    return next((made for pattern, made in SEEDING.items() if given and re.fullmatch(pattern, name)), ())
+    is_given = bool(call.args) and tree.literal(call.args[0].value) is not None
+    known = row(tree, call.func, call)
+    return tuple(known.library) if is_given and known.does is Does.SEED else ()

@@ -60,20 +60,9 @@ class Rewards:
         """The functions of the notebook by the function that names them."""
         found: dict[cst.CSTNode | None, list[cst.FunctionDef]] = defaultdict(list)
         for function in self.tree.of(cst.FunctionDef):
-            for use in () if self._is_replaced(function) else self.tree.uses(function):
+            for use in self.tree.uses(function):
                 found[self.tree.owner(use)].append(function)
         return found
-
-    def _is_replaced(self, function: cst.FunctionDef) -> bool:
-        """True for a function whose name stands for another one, defined further down, once training begins."""
-        later = self.tree.bindings(function.name.value)[1:] if self.tree.is_certain(function) else []
-        return any(
-            isinstance(each.node, cst.FunctionDef)
-            and self.tree.start(each.node) > self.tree.start(function)
-            and self.tree.is_certain(each.node)
-            and self.execution.training.is_before_end(each.node)
-            for each in later
-        )
 
     def reached(self, entry: Function) -> set[Function]:
         """A function with all functions and methods of the notebook that it calls or hands on."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Final, cast
 
 import libcst as cst
 
 from nb2ddp.facts.flow import reached, taker
+from nb2ddp.syntax.arguments import entry
+from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: A class: what it makes may ask later.
@@ -16,6 +18,9 @@ _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
 _IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparison)
 #: What gives an open connection, which no other process can take.
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
+
+#: The variable that says which GPUs a program sees.
+_GPUS: Final = "CUDA_VISIBLE_DEVICES"
 
 
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
@@ -53,17 +58,14 @@ def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
         call: what starts a program.
         command: the program's command line.
     """
-    given = [match[1] for match in re.finditer(r"\bCUDA_VISIBLE_DEVICES=[\"']?([\d,]+)", command)]
-    env = keyword(call, "env")
-    pairs: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
-    if env is not None:
-        for part in tree.made_of(env.value):
-            pairs += [(each.key, each.value) for each in tree.within(part, cst.DictElement)]
-            pairs += [(each.keyword, each.value) for each in tree.within(part, cst.Arg) if each.keyword is not None]
-        for assign in tree.of(cst.Assign):
-            items = [each.target for each in assign.targets if isinstance(each.target, cst.Subscript)]
-            pairs += [(each.slice[0], assign.value) for each in items if tree.text(each.value) == tree.text(env.value)]
-    given += [str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == "CUDA_VISIBLE_DEVICES"]
+    given = re.findall(rf"\b{_GPUS}=[\"']?([\d,]+)", command)
+    if (env := keyword(call, "env")) is not None:
+        found, mapping = entry(tree, env.value, _GPUS), tree.qualified(env.value)
+        values = [found.value] if found is not None else []
+        values += [
+            each.value for each in tree.of(cst.Assign) if environ_key(tree, each.targets[0].target, mapping) == _GPUS
+        ]
+        given += [str(tree.literal(value)) for value in values]
     return [number for each in given for number in each.split(",") if re.fullmatch(r"[1-9]\d*", number)]
 
 

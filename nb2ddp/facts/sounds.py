@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from nb2ddp.facts.values import values
 from nb2ddp.syntax.tree import Tree, method
 
 #: The type of a column of sounds.
@@ -33,5 +34,5 @@ def _key(tree: Tree, node: cst.Subscript) -> object:
 
 def _is_of_row(tree: Tree, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a part of a row, or has no known value."""
-    values = tree.values(node) or [node]
-    return any(isinstance(value, (cst.Subscript, cst.Name)) or method(value) == "get" for value in values)
+    found = values(tree, node) or [node]
+    return any(isinstance(value, (cst.Subscript, cst.Name)) or method(value) == "get" for value in found)

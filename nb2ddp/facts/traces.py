@@ -7,11 +7,11 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
-from nb2ddp.facts.flow import owner_of, reached
+from nb2ddp.facts.flow import callees, owner_of, reached
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
-_JUMPS: Final = (cst.Break, cst.Continue)
+_LOOPS: Final[tuple[type[cst.CSTNode], ...]] = (cst.For, cst.While)
 
 
 class Traces:
@@ -31,11 +31,6 @@ class Traces:
     def _calls(self, code: cst.CSTNode) -> list[cst.Call]:
         return [call for call in self.tree.within(code, cst.Call) if self.tree.is_live(call)]
 
-    def _callees(self, calls: list[cst.Call]) -> list[cst.FunctionDef]:
-        """The functions of the notebook that calls call by their names."""
-        definitions = (self.tree.definition(call.func) for call in calls)
-        return [callee for callee in definitions if isinstance(callee, cst.FunctionDef)]
-
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
         calls = self._calls(statement)
@@ -43,21 +38,21 @@ class Traces:
             self.tree.is_bound_for_later(statement)
             or self._leads_elsewhere(statement)
             or not self._keeps_to_itself(statement, calls)
-            or not all(map(self.only_writes, self._callees(calls)))
+            or not all(map(self.only_writes, callees(self.tree, calls)))
             or not self._is_harmless(statement, calls)
         )
 
     def _leads_elsewhere(self, statement: Statement) -> bool:
         """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
-        tree, jumps = self.tree, [each for kind in _JUMPS for each in self.tree.within(statement, kind)]
-        function, returns = tree.function(statement), tree.within(statement, cst.Return)
-        loops = [next(a for a in tree.ancestors(jump) if isinstance(a, (cst.For, cst.While))) for jump in jumps]
-        out = any(loop not in tree.within(statement, type(loop)) for loop in loops)
-        return out or any(tree.function(each) is function for each in returns)
+        tree, function = self.tree, self.tree.function(statement)
+        jumps = [*tree.within(statement, cst.Break), *tree.within(statement, cst.Continue)]
+        loops = [loop for jump in jumps if (loop := tree.around(jump, *_LOOPS)) is not None]
+        out = any(tree.start(loop) < tree.start(statement) for loop in loops)
+        return out or any(tree.function(each) is function for each in tree.within(statement, cst.Return))
 
     def only_writes(self, function: cst.FunctionDef) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
-        functions = reached([function], lambda caller: self._callees(self._calls(caller.body)))
+        functions = reached([function], lambda caller: callees(self.tree, self._calls(caller.body)))
         shared = any(self._acts_for_others(callee, functions) for callee in functions[1:])
         return not shared and all(map(self._leaves_no_trace, functions))
 
@@ -127,6 +122,6 @@ class Traces:
         bound = [call for call in calls if is_block and isinstance(tree.parents[call], cst.Assign)]
         lines += [call for call in bound if tree.qualified(call.func).startswith(".")]
         unknown = [
-            call for call in lines if not (self._does(call) & act or self._callees([call]) or self._is_shell(call))
+            call for call in lines if not (self._does(call) & act or callees(self.tree, [call]) or self._is_shell(call))
         ]
         return all((owner := owner_of(call)) is not None and self._is_its_own(code, owner) for call in unknown)

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from nb2ddp.facts.shell import never_ends, only_shows
+from nb2ddp.facts.commands import never_ends, only_shows
 from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, last_line, seen, told, trainings, waiting
 from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.stage import events

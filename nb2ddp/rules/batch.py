@@ -12,14 +12,14 @@ from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_new_head
 from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches, why_shape_counts
-from nb2ddp.facts.numbers import number, rows_written
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import available
 from nb2ddp.facts.training import TOKEN_TRAINERS
+from nb2ddp.facts.values import number, rows_written, values
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule, trained
-from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import Edit, InsertAbove, InsertBefore, SetKeyword, Wrap
+from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed
+from nb2ddp.syntax.edits import Edit, InsertAbove, InsertBefore, SetKeyword, Wrap, set_argument
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -279,9 +279,9 @@ def _doubts(batch: Batch) -> Iterator[Finding]:
     parts = [part for given in batch.given[:2] if given for part in tree.made_of(given.value)]
     if any(_PROCESSES.search(tree.text(part)) for part in parts):
         yield Finding(config, _DIVIDED, todo=True)
-    for field, (values, why) in _DOUBTS.items():
+    for field, (doubted, why) in _DOUBTS.items():
         given = passed(tree, config, field)
-        if given is not None and re.search(values, tree.text(tree.value(given.value))):
+        if given is not None and re.search(doubted, tree.text(tree.value(given.value))):
             yield Finding(config, why, severity=Severity.WARNING)
 
 
@@ -375,7 +375,7 @@ def data_not_shared_out(program: Program) -> Iterator[Finding]:
     whole = [loop for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     loops: list[cst.For | cst.CompFor] = [*whole, *tree.live(cst.CompFor)]
     for loop in loops:
-        for rows in tree.values(loop.iter):
+        for rows in values(tree, loop.iter):
             if isinstance(rows, cst.Call) and _SHARED_OUT.search(tree.text(rows)) and program.execution.runs(rows):
                 yield Finding(loop.iter if program.execution.runs(loop.iter) else rows, _PART, todo=True)
 

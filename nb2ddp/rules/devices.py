@@ -16,8 +16,8 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule, without_names
-from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
-from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword
+from nb2ddp.syntax.arguments import Passed, entry, passed
+from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword, set_argument
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from nb2ddp.facts.environment import first_import
-from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name
+from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, hosted_name
 from nb2ddp.facts.installs import announcements
 from nb2ddp.facts.needs import secret_variable
+from nb2ddp.facts.paths import HostedPath
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.questions import Question
 from nb2ddp.results import Severity

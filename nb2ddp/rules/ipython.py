@@ -9,25 +9,21 @@ from itertools import count
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
-from nb2ddp.facts.environment import ENV_MAGICS, assignment, packages_of
-from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.logins import variable_of_command
-from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import (
+from nb2ddp.facts.commands import (
     is_of_its_shell,
     kills_job,
     never_ends,
     only_shows,
-    parse,
-    quoted,
-    rerun,
-    trailing_comment,
-    undefined,
     without_comment,
     without_installs,
     words,
 )
+from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS, Does
+from nb2ddp.facts.environment import assignment, packages_of
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.logins import variable_of_command
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import parse, quoted, rerun, trailing_comment, undefined
 from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, left_out, rule

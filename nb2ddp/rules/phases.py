@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase, Who
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, gpus_of, questions
-from nb2ddp.facts.shell import kills_job
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, left_out, made_alone, rule, shown
 from nb2ddp.script.inserted import LEAVE_GPUS

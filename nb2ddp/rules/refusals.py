@@ -12,7 +12,7 @@ from itertools import count
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import is_tried, taker
+from nb2ddp.facts.flow import is_unconditional, taker
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -231,7 +231,7 @@ def unfilled_template(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.live(cst.Call):
         template = call.func.value if isinstance(call.func, cst.Attribute) and method(call) == "format" else None
-        if template is None or any(each.star for each in call.args) or is_tried(tree, call):
+        if template is None or any(each.star for each in call.args) or not is_unconditional(tree, call):
             continue
         text = tree.literal(template) if tree.function(call) is None else tree.fixed(template)
         plain = sum(each.keyword is None for each in call.args)

@@ -13,6 +13,7 @@ from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
+from nb2ddp.facts.values import values
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, InsertBefore, Replace, SetKeyword
@@ -166,6 +167,6 @@ def _changes_server(program: Program, call: cst.Call) -> bool:
     tree, owner = program.tree, owner_of(call)
     if program.execution.does(call) & Does.ASK:
         return any(map(_STATE_IN_URL.search, tree.texts(call)))
-    made = [part for value in tree.values(owner) for part in tree.made_of(value)] if owner is not None else []
+    made = [part for value in values(tree, owner) for part in tree.made_of(value)] if owner is not None else []
     is_client = any(_ADDRESS.search(tree.text(part)) for part in made)
     return is_client and method(call) in ("reset", "step")

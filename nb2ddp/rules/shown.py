@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.drawn import DISPLAY
-from nb2ddp.facts.looking import gives_a_value, only_looks, shown_as
+from nb2ddp.facts.effects import gives_a_value, only_looks, shown_as
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace, Wrap

@@ -13,8 +13,8 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule, trained
 from nb2ddp.script.inserted import SEND_WEIGHTS
-from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace
+from nb2ddp.syntax.arguments import constant, is_closed, passed
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace, set_argument
 from nb2ddp.syntax.tree import Tree, argument, method, small_statements
 
 #: How code asks for bfloat16, by Unsloth's function or torch's.

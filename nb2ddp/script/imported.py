@@ -15,7 +15,7 @@ import libcst as cst
 
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.values import texts_of
 from nb2ddp.script.modules import is_published, on_index
 from nb2ddp.script.packages import Requirements
 from nb2ddp.syntax.tree import dotted
@@ -75,6 +75,6 @@ def _is_made(program: Program, line: cst.CSTNode, module: str) -> bool:
     tree = program.tree
     above = [maker for maker in program.makers if tree.start(maker.call) < tree.start(line)]
     added = [call for call in program.execution.calls(_TO_PATH) if tree.start(call) < tree.start(line)]
-    folders = [text for call in added for text in spelled(tree, call.args[-1].value)]
+    folders = [text for call in added for text in texts_of(tree, call.args[-1].value)]
     places = [f"{module}.py", module, *(folder for folder in folders if PurePosixPath(folder).name not in ("", ".."))]
     return any(maker.may_make(place) for maker in above for place in places)

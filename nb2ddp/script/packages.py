@@ -22,13 +22,13 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from nb2ddp.facts.commands import commands, is_install
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import needed, taken, uses, uses_unsloth
-from nb2ddp.facts.shell import commands, is_install
 from nb2ddp.facts.sounds import sounds
-from nb2ddp.facts.texts import filled
+from nb2ddp.facts.values import filled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
@@ -261,8 +261,8 @@ class _Reading:
     def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.live(cst.Call):
-            for words in commands(self._shell_text(call)):
-                self._command(call, words)
+            for command in commands(self._shell_text(call)):
+                self._command(call, list(command.words))
         self._add_imported()
         if (fixed := self.packages.get("transformers")) and "==" in fixed.line:
             self.packages.pop("tokenizers", None)  # it brings its own

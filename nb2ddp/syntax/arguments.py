@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.syntax.edits import Edit, Replace, SetKeyword, SetUnpacked
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: In place of a key: all of another dictionary.
@@ -41,28 +40,15 @@ def constant(tree: Tree, call: cst.Call, name: str) -> object:
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
-    return _entries(tree, node, name)[0].get(name)
+    return entries_of(tree, node, name)[0].get(name)
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
     """True where every argument of a call is written out: nothing else can come in by `**`."""
-    return all(_entries(tree, argument.value)[1] for argument in call.args if argument.star == "**")
+    return all(entries_of(tree, argument.value)[1] for argument in call.args if argument.star == "**")
 
 
-def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
-    """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
-    argument = passed(tree, call, name)
-    is_near = not at_call or (argument is not None and argument.holder in [a.value for a in call.args])
-    if argument is not None and argument.holder is not call and is_near:
-        return Replace(argument.value, value)
-    stars = [(a, *_entries(tree, a.value, name)) for a in call.args if a.star == "**"]
-    unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
-    if unpacked is None or keyword(call, name) is not None:
-        return SetKeyword(call, name, value)
-    return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
-
-
-def _entries(
+def entries_of(
     tree: Tree, node: cst.BaseExpression, name: str | None = None, depth: int = 8
 ) -> tuple[dict[object, Passed], bool]:
     """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
@@ -78,7 +64,7 @@ def _entries(
     for key, value in [(..., source)] if is_changed or not depth else _items(tree, source):
         taken, all_known = {key: Passed(value, source)}, True
         if key is _TAKEN_IN:
-            taken, all_known = _entries(tree, value, name, depth - 1)
+            taken, all_known = entries_of(tree, value, name, depth - 1)
         elif key is ...:
             taken, all_known = {}, False
         entries, is_whole = (entries if all_known else {}) | taken, is_whole and all_known

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from nb2ddp.syntax.arguments import entries_of, passed
 from nb2ddp.syntax.tree import Statement, Tree, head, keyword, small_statements
 
 INDENT = "    "
@@ -137,6 +138,19 @@ class AddToSetup(Edit):
 
     text: str
     before_imports: bool = False
+
+
+def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
+    """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
+    argument = passed(tree, call, name)
+    is_near = not at_call or (argument is not None and argument.holder in [a.value for a in call.args])
+    if argument is not None and argument.holder is not call and is_near:
+        return Replace(argument.value, value)
+    stars = [(a, *entries_of(tree, a.value, name)) for a in call.args if a.star == "**"]
+    unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
+    if unpacked is None or keyword(call, name) is not None:
+        return SetKeyword(call, name, value)
+    return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
 
 
 def written(edit: Edit) -> list[str]:

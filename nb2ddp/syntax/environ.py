@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from nb2ddp.syntax.tree import Tree
@@ -15,6 +17,9 @@ LAUNCHER_VARIABLES = frozenset(
 SHELL_VARIABLES = frozenset(
     "HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split()
 )
+
+#: What reads a variable of the environment.
+READS = re.compile(r"os\.(environ\.get|getenv)")
 
 
 def environ_key(tree: Tree, target: cst.BaseExpression, mapping: str = "os.environ") -> object:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Final, TypeVar, cast
 
 import libcst as cst
@@ -230,6 +230,25 @@ class Bindings:
         return end - 1 if isinstance(node, _VALUES) else start
 
 
+Owner = TypeVar("Owner")
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+def remembered(method: Callable[[Owner, Asked], Answer]) -> Callable[[Owner, Asked], Answer]:
+    """Let a method keep its answers by the `id` of what it is asked about, which must stay alive."""
+    name = f"_{method.__name__}_by_id"
+
+    @wraps(method)
+    def answer(self: Owner, asked: Asked) -> Answer:
+        known = self.__dict__.setdefault(name, {})
+        if id(asked) not in known:
+            known[id(asked)] = method(self, asked)
+        return cast(Answer, known[id(asked)])
+
+    return answer
+
+
 class Parents:
     """What each node of a tree stands in; the module stands in nothing."""
 
@@ -266,19 +285,10 @@ class Tree:
         self._spans = walk.spans
         self._spans[id(self.module)] = 0, len(source)
         self._by_type = walk.by_type
-        self._live: dict[type[cst.CSTNode], Sequence[cst.CSTNode]] = {}
-        #: Answers to questions about two nodes that lead to the same questions about others.
-        self.known: dict[tuple[cst.CSTNode, cst.CSTNode], bool] = {}
-        self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         bindings = Bindings(walk)
         self._bindings = bindings.by_scope
         self.star_imports = bindings.star_imports
         self._stores = bindings.stores
-        self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
-        self._qualified: dict[int, str] = {}
-        self._constants: dict[int, object] = {}
-        self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
-        self._bound_in_order: dict[cst.CSTNode, list[tuple[int, int, str]]] = {}  # see `binds`
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
@@ -345,12 +355,11 @@ class Tree:
         found = nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
         return cast("list[Node]", [each for each in found if self.span(each)[1] <= end])  # `f(x)` starts where `f` does
 
+    @remembered
     def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
         """All nodes of one class by their offsets, which come first."""
-        if kind not in self._sorted_by_type:
-            nodes = sorted(self._by_type.get(kind, []), key=self.start)
-            self._sorted_by_type[kind] = [self.start(node) for node in nodes], nodes
-        return self._sorted_by_type[kind]
+        nodes = sorted(self._by_type.get(kind, []), key=self.start)
+        return [self.start(node) for node in nodes], nodes
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """A node's parent, its parent's parent, and so on up to the module."""
@@ -408,8 +417,6 @@ class Tree:
         That is empty where nothing is left.
         """
         begins = tuple(f"{package}." for package in packages)
-        if self._imported_packages.isdisjoint(package.partition(".")[0] for package in packages):
-            return
 
         def is_one(name: str) -> bool:
             return f"{name}.".startswith(begins)
@@ -425,13 +432,6 @@ class Tree:
                 kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in named]
                 yield statement, named[0], f"import {', '.join(kept)}" if kept else ""
 
-    @cached_property
-    def _imported_packages(self) -> frozenset[str]:
-        """The first names of all modules that are imported."""
-        modules = [dotted(line.module) for line in self.of(cst.ImportFrom) if line.module is not None]
-        modules += [alias.evaluated_name for line in self.of(cst.Import) for alias in line.names]
-        return frozenset(module.partition(".")[0] for module in modules)
-
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""
         kinds = (cst.SimpleString, cst.FormattedStringText)
@@ -441,16 +441,15 @@ class Tree:
     def content(self, string: cst.SimpleString | cst.FormattedStringText) -> str:
         """What a plain string says, or a part of an f-string beside its braces."""
         if isinstance(string, cst.SimpleString):
-            return str(self._evaluated(string))
+            return str(self._constant(string))
         whole = cst.ensure_type(self.around(string, cst.FormattedString), cst.FormattedString)
         is_raw = "r" in whole.start.lower()
         return self.text(string) if is_raw else _ESCAPE.sub(lambda found: _ESCAPED[found[1]], self.text(string))
 
-    def _evaluated(self, node: _Constant) -> object:
+    @remembered
+    def _constant(self, node: cst.BaseExpression) -> object:
         """The value of a constant, which LibCST has Python compile each time that it is asked."""
-        if id(node) not in self._constants:
-            self._constants[id(node)] = node.evaluated_value
-        return self._constants[id(node)]
+        return cast("_Constant", node).evaluated_value
 
     def given(self, name: str) -> list[cst.BaseExpression]:
         """What live calls are passed under a keyword, in order."""
@@ -467,9 +466,11 @@ class Tree:
 
     def live(self, kind: type[Node]) -> Sequence[Node]:
         """Every live node of one class, in source order."""
-        if kind not in self._live:
-            self._live[kind] = [node for node in self.of(kind) if self.is_live(node)]
-        return cast("list[Node]", self._live[kind])
+        return cast("Sequence[Node]", self._live(kind))
+
+    @remembered
+    def _live(self, kind: type[cst.CSTNode]) -> Sequence[cst.CSTNode]:
+        return [node for node in self.of(kind) if self.is_live(node)]
 
     @cached_property
     def _dead(self) -> Regions:
@@ -506,15 +507,13 @@ class Tree:
         named = self.loads(owner.name.value if isinstance(owner, cst.ClassDef) else name)
         return [node for node in named if self.is_live(node)]
 
+    @remembered
     def uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where a function may come to be called from: where it is named, and of a method where its class is."""
-        if function not in self._uses:
-            owner = self.scope(function)
-            places = self.named(function)
-            if isinstance(owner, cst.ClassDef) and not function.name.value.startswith("__"):
-                places = [*places, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
-            self._uses[function] = places
-        return self._uses[function]
+        owner, places = self.scope(function), self.named(function)
+        if not isinstance(owner, cst.ClassDef) or function.name.value.startswith("__"):
+            return places
+        return [*places, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
 
     def methods(self, owner: cst.ClassDef) -> list[cst.FunctionDef]:
         """What objects of a class can be asked, once they are made."""
@@ -574,28 +573,25 @@ class Tree:
 
     def binds(self, statement: cst.CSTNode) -> list[str]:
         """The names that a statement binds in the scope that it stands in, each once."""
-        start, end = self.span(statement)
-        scope = self.scope(statement)
-        if scope not in self._bound_in_order:
-            names = enumerate(self._bindings[scope].items())
-            places = [(binding.offset, number, name) for number, (name, bindings) in names for binding in bindings]
-            self._bound_in_order[scope] = sorted(places)
-        places = self._bound_in_order[scope]
+        (start, end), places = self.span(statement), self._places(self.scope(statement))
         inside = places[bisect.bisect_left(places, (start,)) : bisect.bisect_left(places, (end,))]
         return list(dict.fromkeys(name for _, name in sorted(place[1:] for place in inside)))
+
+    @remembered
+    def _places(self, scope: cst.CSTNode) -> list[tuple[int, int, str]]:
+        """The offsets at which a scope binds names, each with the name's number and the name."""
+        names = enumerate(self._bindings[scope].items())
+        return sorted((binding.offset, at, name) for at, (name, bindings) in names for binding in bindings)
 
     @cached_property
     def bound_names(self) -> frozenset[str]:
         """Every name bound anywhere in the source."""
         return frozenset(name for names in self._bindings.values() for name in names)
 
+    @remembered
     def binding(self, node: cst.CSTNode) -> Binding | None:
         """What a name stands for where it is used: the binding in effect; None for a builtin, and for no name."""
-        if not isinstance(node, cst.Name):
-            return None
-        if id(node) not in self._found:
-            self._found[id(node)] = self.bound(node.value, node)
-        return self._found[id(node)]
+        return self.bound(node.value, node) if isinstance(node, cst.Name) else None
 
     def definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """What binds a name, as it stands where it is used: a statement, a definition, a parameter; see `binding`."""
@@ -644,15 +640,14 @@ class Tree:
         """A test of which names are bound at a node."""
         return lambda name: self.bound(name, place) is not None
 
+    @remembered
     def qualified(self, node: cst.CSTNode) -> str:
         """The full dotted name an expression stands for, through imports and plain aliases.
 
         `Cfg` is `trl.SFTConfig` after `from trl import SFTConfig as Cfg`. A name the notebook binds to
         anything else is `.name`; an unknown or builtin name is itself; no name at all is the empty string.
         """
-        if (name := self._qualified.get(id(node))) is None:
-            name = self._qualified[id(node)] = self._qualify(node, 8)
-        return name
+        return self._qualify(node, 8)
 
     def _qualify(self, node: cst.CSTNode, depth: int) -> str:
         if isinstance(node, cst.Attribute):
@@ -746,20 +741,11 @@ class Tree:
                 ends.append(place)
         return ends
 
-    def values(self, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-        """What an expression stands for; of a parameter, what its function is called with."""
-        param, function = self.definition(node), self.function(node)
-        if not isinstance(param, cst.Param) or function is None:
-            return [self.value(node)]
-        position = next((at for at, passed in enumerate(function.params.params) if passed is param), None)
-        arguments = [argument(call, param.name.value, position) for call in self.calls_of(function)]
-        return [self.value(passed.value) for passed in arguments if passed is not None]
-
     def literal(self, node: cst.BaseExpression) -> object:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
         if isinstance(node, _Constant):
-            value = self._evaluated(node)
+            value = self._constant(node)
             return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from nb2ddp.syntax.arguments import is_closed, passed, set_argument
-from nb2ddp.syntax.edits import apply, resolve
+from nb2ddp.syntax.arguments import is_closed, passed
+from nb2ddp.syntax.edits import apply, resolve, set_argument
 from nb2ddp.syntax.tree import Tree
 
 

@@ -431,6 +431,8 @@ def _is_set(tree: Tree, config: cst.Call, *fields: str) -> bool:
     return any(constant(tree, config, field) not in (None, False) for field in fields)
 
 
+#: Names of classes and libraries of data sets without a length.
+_STREAMS = re.compile("[Ii]terable|[Ww]eb[Dd]ataset|StreamingDataset")
 #: Counts the rows that accelerate takes twice, so that each process has as many batches.
 _COUNTS = (
     "if world_size > 1:\n"
@@ -442,7 +444,7 @@ def _lines(program: Program) -> Iterator[str]:
     """Yield the lines above a training, with its trainer as `{0}`."""
     tree, training = program.tree, program.training
     yield "share_rows({0})"
-    if any(tree.literal(each) is not False for each in tree.given("streaming")) or "terable" in tree.source:
+    if any(tree.literal(each) is not False for each in tree.given("streaming")) or _STREAMS.search(tree.source):
         yield "share_streams({0})"
     if program.model_kind is not ModelKind.DENSE_TEXT or not _TABLES.issuperset(training.trainer_classes):
         yield "share_listed_rows({0})"

@@ -112,6 +112,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         block = setup(program, result.inserted)
         packages = requirements(program, floors(program))
         needs = all_needs(program, packages)
+        launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
         text = script(program, packages, needs, result.cells, block, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
@@ -120,7 +121,6 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
             for finding in error.diagnostics
         )
         raise
-    launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
     if options.split_model:
         del launch[CONFIG_NAME]  # Python starts its one process
     installs_itself = options.launch.launcher in ("notebook", "uv")

@@ -49,7 +49,10 @@ def launch_files(
     Raises:
         LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
     """
-    check_script(script_name)
+    if not script_name.isprintable():
+        raise LaunchError(f"The script's name holds a control character: {script_name!r}.")
+    if script_name in ("", "..") or PurePath(script_name).name != script_name or "\\" in script_name:
+        raise LaunchError(f"{script_name!r} is not the name of a file: the launch files stand beside the script.")
     files = {CONFIG_NAME: render("accelerate_config.yaml.j2", launch=launch, port=DEFAULT_PORT)}
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
@@ -82,20 +85,11 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
         ranks = range(launch.machines) if launch.machines <= 4 else (0, 1, launch.machines - 1)
         return [(f"machine {rank}", launch_command(launch, script_name, rank)) for rank in ranks]
     counted = _gpus(launch.processes), launch_command(launch, script_name)
-    return [counted] if serves else [("all GPUs", all_gpus_command(launch, script_name)), counted]
-
-
-def all_gpus_command(launch: Launch, script_name: str) -> str:
-    """Return the line that starts the script on all GPUs of one machine, as torchrun counts them.
-
-    Raises:
-        LaunchError: `script_name` is not a plain file name.
-    """
-    return shlex.join(_all_gpus(launch, script_name))
+    return [counted] if serves else [("all GPUs", shlex.join(_all_gpus(launch, script_name))), counted]
 
 
 def _all_gpus(launch: Launch, script_name: str) -> list[str]:
-    check_script(script_name)
+    """Return the words that start the script on all GPUs of one machine, as torchrun counts them."""
     return [*_within_uv(launch, script_name), "torchrun", "--nproc_per_node", "gpu", path_word(script_name)]
 
 
@@ -109,11 +103,7 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
 
     Returns:
         One line for a POSIX shell.
-
-    Raises:
-        LaunchError: `script_name` is not a plain file name.
     """
-    check_script(script_name)
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
     if launch.launcher == "torchrun":
@@ -166,13 +156,6 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
 def _job_name(script_name: str) -> str:
     """Return a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
     return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"
-
-
-def check_script(name: str) -> None:
-    if not name.isprintable():
-        raise LaunchError(f"The script's name holds a control character: {name!r}.")
-    if name in ("", "..") or PurePath(name).name != name or "\\" in name:
-        raise LaunchError(f"{name!r} is not the name of a file: the launch files stand beside the script.")
 
 
 def path_word(name: str) -> str:

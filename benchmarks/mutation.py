@@ -13,8 +13,8 @@ import ast
 import json
 import os
 import random
+import resource
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from benchmarks.tables import table
 ROOT = Path(__file__).parent.parent
 OUT = Path(__file__).parent / "results" / "mutation.json"
 BREAKS = 20
-SECONDS = 60  # after which tests on a break are taken to hang, which is noticed too
+SECONDS = 60  # of the processor, after which tests on a break are taken to hang, which is noticed too
 RULES = "tests/rules/test_rules.py"
 #: The tests of each module, and which of them (`-k`). What they do not notice is shown to those of all rules, too.
 ALL_RULES = (f"{RULES} tests/test_golden.py", "test_example or test_script")
@@ -87,7 +87,7 @@ def passes(folder: Path, tests: tuple[str, str]) -> bool:
     files, chosen = tests
     process = os.fork()
     if process == 0:
-        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
         os.chdir(folder)

@@ -189,7 +189,8 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
 
 REPEATED = (
     "if world_size > 1:\n"
-    '    print("Rows repeated in an epoch:", -len(trainer.train_dataset) % (trainer.args.train_batch_size * world_size))'
+    '    print("Rows repeated in an epoch:",'
+    " -len(trainer.train_dataset) % (trainer.args.train_batch_size * world_size))"
 )
 
 

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -22,7 +22,7 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nb2ddp.facts.commands import commands, is_install
+from nb2ddp.facts.commands import Command, commands
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
@@ -63,13 +63,13 @@ _SOURCE = re.compile(r"github\.com/huggingface/[\w-]+(\.git)?(?:@v(?P<version>\d
 #: Begins a URL; stands in what only the running notebook knows.
 _URL = re.compile(r"(git|hg|svn|bzr)\+|\w+://")
 _UNKNOWN = re.compile(r"[$`{]")
-#: A command that installs, with what may stand before it.
+#: A command that installs.
 _INSTALL = re.compile(
-    r"(?:(?:sudo|time|exec|\w+=\S*) )*(?:(?:\S*/)?python[\d.]* (?:-[uIq] )*-m |\{sys\.executable\} -m )?"
+    r"(?:(?:\S*/)?python[\d.]* (?:-[uIq] )*-m |\{sys\.executable\} -m )?"
     r"(?:(?:uv (?:-\S+ )*)?(?:\S*/)?pip[\d.]* (?:-\S+ )*install|uv (?:-\S+ )*add) "
 )
 #: Other commands that are about Python packages: a new environment needs none of them.
-_OTHERS = re.compile(r"(?:sudo )?(?:\S*python[\d.]* -m )?(?:pip|uv|find|rm|kill|ldconfig)")
+_OTHERS = re.compile(r"(?:\S*python[\d.]* -m )?(?:pip|uv|find|rm|kill|ldconfig)")
 
 
 @dataclass(frozen=True)
@@ -259,10 +259,10 @@ class _Reading:
         self.packages: dict[str, Package] = {}
 
     def result(self, minimums: dict[str, str]) -> Requirements:
-        self._install(list(self.program.notebook.metadata.dependencies), HEADER)
+        self._install(self.program.notebook.metadata.dependencies, HEADER)
         for call in self.tree.live(cst.Call):
             for command in commands(self._shell_text(call)):
-                self._command(call, list(command.words))
+                self._command(call, command)
         self._add_imported()
         if (fixed := self.packages.get("transformers")) and "==" in fixed.line:
             self.packages.pop("tokenizers", None)  # it brings its own
@@ -288,18 +288,18 @@ class _Reading:
         is_magic = form is not None and form.kind is Kind.LINE_MAGIC
         return filled(self.tree, str(form) if is_magic else self.program.execution.effects.command(call))
 
-    def _command(self, call: cst.Call, words: list[str]) -> None:
+    def _command(self, call: cst.Call, command: Command) -> None:
         """Read one simple command, if it installs something."""
-        text, cell = " ".join(words), self._cell(call)
+        text, cell = " ".join(command.words), self._cell(call)
         install = _INSTALL.match(f"{text} ")
-        if install is None and (_OTHERS.match(text) or not is_install(text)):
+        if install is None and (_OTHERS.match(text) or command.does != "install"):
             return
         where = self._elsewhere(call)
         if where:
             self._note(cell, f"left out, {where}: {text}")
         elif where is None and install is None:
             self._note(cell, f"not a Python package: {text}")
-        elif where is None and install is not None and not self._install(words[install[0].count(" ") :], cell):
+        elif where is None and install is not None and not self._install(command.words[install[0].count(" ") :], cell):
             self._note(cell, f"not known before the notebook runs: {text}")
 
     def _elsewhere(self, call: cst.Call) -> str | None:
@@ -322,7 +322,7 @@ class _Reading:
     def _installs_in(self, body: cst.CSTNode) -> bool:
         return any(self.program.installs.is_install(call) for call in self.tree.within(body, cst.Call))
 
-    def _install(self, arguments: list[str], cell: int) -> bool:
+    def _install(self, arguments: Sequence[str], cell: int) -> bool:
         """Read the arguments of `pip install` and `uv add`; return whether they name a package."""
         known, words = _PARSER.parse_known_args(arguments)
         options: dict[str, list[str]] = vars(known)

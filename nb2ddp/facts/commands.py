@@ -171,11 +171,6 @@ def _marked(match: re.Match[str]) -> str:
     return match[1] or (f" {_TO}{match[4]}" if ">" in match[2] and not match[3] else " ")
 
 
-def parts(command: str) -> list[str]:
-    """Return the commands that `&&`, `||` and `;` join."""
-    return [part for part in _SEPARATOR.split(without_comment(command))[::2] if part.strip()]
-
-
 def words(text: str) -> list[str]:
     """Return the words of a text as a shell reads them; split at blanks where a quote is left open."""
     try:

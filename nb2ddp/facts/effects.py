@@ -14,9 +14,9 @@ import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import owner_of, reached
+from nb2ddp.facts.flow import callees, owner_of, reached
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class
+from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
 _FILE = Path(__file__).with_name("calls")
 
@@ -134,19 +134,20 @@ class Effects:
     def __init__(self, tree: Tree, form: Callable[[cst.CSTNode], Syntax | None]) -> None:
         self.tree = tree
         self.form = form
-        self._known: dict[int, Does] = {}
 
+    @remembered
     def of(self, call: cst.Call) -> Does:
         """What a call, or the IPython form that it stands for, does."""
-        if (known := self._known.get(id(call))) is None:
-            form = self.form(call)
-            runs = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
-            known = Does.RUN if runs else Does(0) if form is not None else _of_call(self.tree, call)
-            self._known[id(call)] = known  # which `command` asks for
-            if known & Does.RUN:
-                known |= self._of_command(call)
-                self._known[id(call)] = known
-        return known
+        does = self._by_name(call)
+        return does | self._of_command(call) if does & Does.RUN else does
+
+    @remembered
+    def _by_name(self, call: cst.Call) -> Does:
+        """What a call does, whatever command it runs."""
+        form = self.form(call)
+        if form is None:
+            return _of_call(self.tree, call)
+        return Does.RUN if form.kind is Kind.SHELL and not only_shows(form.command) else NOTHING
 
     def _of_command(self, call: cst.Call) -> Does:
         """What a program does beside running; one that runs beside the script holds nobody up."""
@@ -168,7 +169,7 @@ class Effects:
         if (form := self.form(call)) is not None:
             text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
             return "" if form.name in FILE_MAGICS else text
-        if not call.args or not self.of(call) & Does.RUN:
+        if not call.args or not self._by_name(call) & Does.RUN:
             return ""
         command = self.tree.value(call.args[0].value)
         python = "python " if "sys.executable" in self.tree.text(command) else ""
@@ -322,7 +323,7 @@ def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
     tree = effects.tree
     acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
-    parts = reached([node], lambda part: _called(tree, part))
+    parts = reached([node], lambda part: callees(tree, tree.within(part, cst.Call)))
     return (
         not acts
         and all(_only_gives(effects, call) for part in parts for call in tree.within(part, cst.Call))
@@ -363,21 +364,7 @@ def _only_gives(effects: Effects, call: cst.Call) -> bool:
         return not effects.of(call)  # a command that only shows something
     if _GIVING.fullmatch(name):
         return not effects.of(call) & ~_ASKS
-    return (
-        isinstance(_own(tree, call.func), (cst.FunctionDef, cst.Lambda, cst.Param)) or method(call) in _GIVING_METHODS
-    )
-
-
-def _called(tree: Tree, code: cst.CSTNode) -> list[cst.CSTNode]:
-    """The functions of the notebook that code calls by their names."""
-    functions = (_own(tree, call.func) for call in tree.within(code, cst.Call))
-    return [each for each in functions if isinstance(each, (cst.FunctionDef, cst.Lambda))]
-
-
-def _own(tree: Tree, name: cst.CSTNode) -> cst.CSTNode | None:
-    """What the notebook binds a name to; of a parameter, itself."""
-    binding = tree.binding(name)
-    return None if binding is None else binding.value or binding.node
+    return isinstance(tree.definition(call.func), (cst.FunctionDef, cst.Param)) or method(call) in _GIVING_METHODS
 
 
 def _changes_nothing(tree: Tree, function: cst.CSTNode) -> bool:

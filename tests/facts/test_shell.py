@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from nb2ddp.facts.commands import is_install, never_ends, only_shows, parts, without_installs, written_by
+from nb2ddp.facts.commands import is_install, never_ends, only_shows, without_installs, written_by
 from nb2ddp.facts.shell import Run, parse, quoted
 from nb2ddp.syntax.tree import Tree
 
@@ -102,14 +102,6 @@ def test_run(command: str, run: str) -> None:
 def test_lines() -> None:
     expected = 'subprocess.run("ls", shell=True, capture_output=True, text=True).stdout.splitlines()'
     assert parsed("ls").lines == expected
-
-
-@pytest.mark.parametrize(
-    ("command", "pieces"),
-    [("a", ["a"]), ("a && b;c || d", ["a", "b", "c", "d"]), ("a; # b; c", ["a"]), ("a | b", ["a | b"])],
-)
-def test_parts(command: str, pieces: list[str]) -> None:
-    assert [piece.strip() for piece in parts(command)] == pieces
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,10 @@ def test_cell_that_the_compiler_refuses_is_an_error(refused: str) -> None:
 
 
 def test_what_only_a_cell_may_hold_stands_where_a_script_may_have_it() -> None:
-    late = "from __future__ import annotations\nglobal model\nmodel.name: str = 'a'"
+    late = "from __future__ import annotations\nmodel.name: str = 'a'"
     script = convert_source(text(*CELLS[:3], late, CELLS[3]), "a", "t.py").files["t.py"]
     compile(script, "script.py", "exec", dont_inherit=True)
     assert script.index("from __future__ import annotations") < script.index("import os")
-    assert "global model" not in script
 
 
 def test_place_of_what_a_magic_runs() -> None:

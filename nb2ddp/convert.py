@@ -28,9 +28,9 @@ from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.imported import all_needs
 from nb2ddp.script.launch import CONFIG_NAME, LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
+from nb2ddp.script.needs import secrets
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script
-from nb2ddp.script.secrets import secrets
 from nb2ddp.script.setup import setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors

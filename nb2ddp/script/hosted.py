@@ -14,8 +14,8 @@ from nbformat import writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp.facts.program import Program
+from nb2ddp.script.needs import passed_variables
 from nb2ddp.script.packages import Requirements
-from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import render
 
 _GOES_ON = (
@@ -49,7 +49,7 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
     """Return the kind and source of each cell."""
     title = " ".join(program.notebook.name.split())
     on_kaggle = "On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."
-    names = handed_on(program)
+    names = passed_variables(program)
     asks = f"The script asks for {_listed(names)}: add them to Kaggle's or Colab's secrets, where it needs them."
     yield "markdown", f"# {title} on all GPUs of this machine\n\n{on_kaggle}\n\n{asks}"
     for name, text in packages.files(script_name, title).items():

@@ -7,10 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from nb2ddp.facts.needs import Need
+from nb2ddp.facts.needs import Kind, Need
+from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 
 _WIDTH: Final = 100
+#: What a shell can export.
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
@@ -47,3 +50,14 @@ def tests(needs: Sequence[Need], missing: str) -> str:
 def untested(script: str) -> str:
     """Return a script with these lines blank: a rehearsal has stand-ins for missing files and secrets."""
     return _TESTS.sub(lambda match: "\n" * match[0].count("\n"), script, count=1)
+
+
+def secrets(program: Program) -> list[str]:
+    """Return the variables that a job needs."""
+    names = [need.name for need in program.needs if need.kind is Kind.VARIABLE]
+    return [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]
+
+
+def passed_variables(program: Program) -> list[str]:
+    """Return the variables that a launcher passes to a job: the token for gated models, and those that it needs."""
+    return list(dict.fromkeys(["HF_TOKEN", *secrets(program)]))

@@ -12,9 +12,8 @@ from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.script.inserted import LEAVE_GPUS, SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
-from nb2ddp.script.needs import named
+from nb2ddp.script.needs import named, passed_variables
 from nb2ddp.script.packages import Requirements
-from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.sections import kept_cells
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
@@ -77,7 +76,7 @@ def _lines(program: Program, script_name: str, *, serves: bool, leaves: bool) ->
     if leaves:
         lines.append(("GPUs", "start one process fewer than there are: the notebook's server has its own"))
     if launch.launcher == "uv":
-        lines.append(("on HF Jobs", jobs_command(launch, script_name, handed_on(program))))
+        lines.append(("on HF Jobs", jobs_command(launch, script_name, passed_variables(program))))
     return lines
 
 

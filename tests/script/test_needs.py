@@ -12,8 +12,7 @@ import pytest
 from nb2ddp.convert import convert_source
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
-from nb2ddp.script.needs import stated, untested
-from nb2ddp.script.secrets import secrets
+from nb2ddp.script.needs import secrets, stated, untested
 from tests.notebooks import example_notebook, text
 
 BEFORE = 'rows = open("/content/rows.csv").read()'

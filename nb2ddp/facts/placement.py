@@ -163,7 +163,7 @@ class Placement:
         statement = self.tree.statement(node)
         if not self._is_shared_work(node) or self.training.is_joint(statement):
             return ()
-        return (Guard(statement, statement, "if is_main_process", waits=False),)
+        return (Guard(statement, statement, "if is_main_process"),)
 
     def alone(self, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
         """Let one process make an object that no other uses, and make the calls of it that are statements of their own.

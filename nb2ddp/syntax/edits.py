@@ -129,7 +129,6 @@ class Guard(Edit):
     last: Statement
     header: str
     after: str = ""
-    waits: bool = True  #: other processes wait until they are done, here or further down
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,29 @@ def test_arguments_of_a_subclass_and_of_an_alias() -> None:
     assert [found.tree.text(c) for c in found.arguments] == ["Mine()", "Other()"]
 
 
+SIZE = "per_device_train_batch_size = 2"
+
+
+@pytest.mark.parametrize(
+    ("source", "calls"),
+    [
+        ("unused = SFTConfig(a)\ntrainer = SFTTrainer(args = SFTConfig(b))\n", ["SFTConfig(b)"]),
+        ("unused = SFTConfig(a)\nargs = SFTConfig(b)\ntrainer = SFTTrainer(args = args)\n", ["SFTConfig(b)"]),
+        (f"kind = getattr(trl, name)\nkind(a)\nkind({SIZE})\n", [f"kind({SIZE})"]),
+        (f"kind = SFTConfig if a else DPOConfig\nkind({SIZE})\n", [f"kind({SIZE})"]),
+        (f"kind = make()\nkind({SIZE})\n", []),
+    ],
+)
+def test_arguments_that_something_takes_and_of_a_class_that_is_chosen(source: str, calls: list[str]) -> None:
+    found = training(source)
+    assert [found.tree.text(call) for call in found.arguments] == calls
+
+
+def test_a_loop_of_the_notebooks_own_goes_backward() -> None:
+    found = training("loss.backward()\nloss.item()\n")
+    assert [found.tree.text(call) for call in found.backward_calls] == ["loss.backward()"]
+
+
 CALLS = [
     ("trainer.train()\n", ["trainer.train()"]),
     ("dpo_trainer.train()\n", ["dpo_trainer.train()"]),

@@ -290,7 +290,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
     if name.startswith(("subprocess.", "os.popen")):
         return _only_looks(tree, call)
     if re.fullmatch(_LOGIN, name) and argument(call, "token", 0) is None:
-        return True  # it asks a person: rule DDP311
+        return True  # it asks a person
     in_memory = first is not None and tree.maker(first) in ("io.BytesIO", "io.StringIO")
     return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))
 

@@ -75,7 +75,7 @@ class Placement:
         """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
         calls, form = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER), self.execution.source.form
         commands = self.execution.effects.command
-        return [call for call in calls if form(call) is None and not kills_job(commands(call))]  # which DDP412 drops
+        return [call for call in calls if form(call) is None and not kills_job(commands(call))]
 
     def _decide(self, call: cst.Call) -> Decision | None:
         does, function = self.execution.does(call), self.tree.function(call)

@@ -51,10 +51,16 @@ class Change:
     advice: str = ""
 
 
+def rows(kind: str) -> Sequence[Mapping[str, Any]]:
+    """The rows of `releases.toml` of a kind: "change" or "floor"."""
+    found: Sequence[Mapping[str, Any]] = toml.tables(__file__)[kind]
+    return found
+
+
 @cache
 def changes(library: str) -> dict[str, Change]:
     """The rows of a library, by the name that each is for."""
-    return {row["name"]: Change(**row) for row in toml.tables(__file__)["change"] if row["library"] == library}
+    return {row["name"]: Change(**row) for row in rows("change") if row["library"] == library}
 
 
 def successor(name: str) -> str:

@@ -1,4 +1,4 @@
-"""DDP403: File writes, downloads and programs before training run in one process of each machine; the others wait."""
+"""File writes, downloads and programs before training run in one process of each machine; the others wait."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
     """
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
-        raise NotebookError.of([error for error in errors if error.code != "DDP002"] or errors)  # others tell more
+        raise NotebookError.of([error for error in errors if error.code != "DDP002"] or errors)
 
 
 def _inserted(edits: Iterable[Edit]) -> Inserted:

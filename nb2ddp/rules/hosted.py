@@ -44,7 +44,7 @@ def package_install(program: Program) -> Iterator[Finding]:
     """Package installs are removed; the settings, imports and clones of an install cell stay."""
     tree, removed = program.tree, program.installs.statements
     cuts = _cuts(program)
-    moved = {setting.node for setting in program.early_settings if setting.moves}  # DDP105 says so
+    moved = {setting.node for setting in program.early_settings if setting.moves}  # to the setup block
     for statement in tree.in_order(removed):
         if removed.isdisjoint(tree.ancestors(statement)) and not moved.issuperset(small_statements(statement) or "-"):
             edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
@@ -186,8 +186,9 @@ def hosted_notebook_service(program: Program) -> Iterator[Finding]:
 def _tried(tree: Tree, statement: cst.Import | cst.ImportFrom) -> cst.BaseSuite | None:
     """The body of a `try` whose handler runs where the import fails: it stays as it is."""
     tried = tree.around(statement, cst.Try)
-    inside = tried is not None and statement in tree.within(tried.body, type(statement))
-    return tried.body if tried is not None and inside and tried.handlers else None
+    if tried is None or not tried.handlers or statement not in tree.within(tried.body, type(statement)):
+        return None
+    return tried.body
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
@@ -265,10 +266,12 @@ def _asked(program: Program, question: Question) -> Finding:
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     edit = _read(program, call, variable, question.may_skip)
+    # a test whether the variable is not set becomes one whether it is
+    test = [Replace(question.test.test, f'"{variable}" in os.environ')] if question.test else []
     may = ", or leave it out" if question.may_skip else ""
     again = tree.around(call, cst.While, cst.For) is not None and isinstance(edit, Replace)
     loop = "; the loop gets the same answer each time: take it out" if again else ""
-    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit,), todo=again)
+    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit, *test), todo=again)
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:

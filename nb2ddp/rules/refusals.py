@@ -54,7 +54,7 @@ _NOTHING = (
 def no_training(program: Program) -> Iterator[Finding]:
     """A notebook without a training call is refused."""
     training, module = program.training, program.tree.module
-    if training.events or not module.body or training.backward_calls:  # nothing to point at; DDP003
+    if training.events or not module.body or training.backward_calls:
         return
     if training.calls:
         yield Finding(training.calls[0], _NEVER_CALLED)

@@ -121,7 +121,7 @@ def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpress
 
 
 def _is_ipython(name: str) -> bool:
-    return name.split(".")[0] == "IPython" and not name.endswith("get_ipython")  # DDP315
+    return name.split(".")[0] == "IPython" and not name.endswith("get_ipython")
 
 
 _SAVED = "a script has no notebook to draw in; it saves this to a file"

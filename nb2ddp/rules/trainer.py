@@ -15,7 +15,7 @@ from nb2ddp.rules.rule import Finding, rule, trained
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.syntax.arguments import constant, is_closed, passed
 from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace, set_argument
-from nb2ddp.syntax.tree import Tree, argument, method, small_statements
+from nb2ddp.syntax.tree import Tree, argument, method
 
 #: How code asks for bfloat16, by Unsloth's function or torch's.
 _ASKS = re.compile(r"is_bf(loat)?16_supported")
@@ -189,8 +189,7 @@ def run_in_every_process(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
         yield Finding(call, _REPORTS, (AddToSetup(_ONE_RUN),))
     for call in program.execution.calls(_OTHERS, phase=Phase.TOGETHER):
-        is_alone = program.alone(call) is not None and len(small_statements(program.tree.statement(call))) == 1
-        edits: tuple[Edit, ...] = program.placement.on_main_process(call) if is_alone else ()
+        edits: tuple[Edit, ...] = program.placement.on_main_process(call) if program.alone(call) else ()
         does = "; in the script the main one does it" if edits else ": make it on the main process alone"
         if not program.placement.runs_alone(call):
             said = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"

@@ -1,43 +1,15 @@
-"""Which versions of Unsloth a notebook's script needs on several processes: the guards of its setup block, as data.
-
-Only what can go wrong in a converted script is here. Releases that load 16-bit and 4-bit models onto the wrong GPU
-(Unsloth issues 3459 and 3914) are not: the script passes `device_map = local_rank`, which every release follows.
-"""
+"""Which versions of Unsloth a notebook's script needs on several processes; `nb2ddp/facts/releases.toml` names them."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import libcst as cst
 from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_lora, is_general, model_name, trained_loads, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import rows
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import argument
-
-
-@dataclass(frozen=True)
-class Guard:
-    """The lowest version of a package that a kind of notebook needs.
-
-    Attributes:
-        concerns: returns True for a notebook that needs it.
-        package: the distribution, as pip names it.
-        minimum: the first version without the problem.
-    """
-
-    concerns: Callable[[Program], bool]
-    package: str
-    minimum: str
-
-
-def _is_grpo(program: Program) -> bool:
-    """True for GRPO, and for a trainer of another module, which may be one of GRPO's."""
-    training = program.training
-    calls = [*training.arguments, *training.trainers]
-    return not calls or any(program.tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
 
 
 def tries_kernels(program: Program) -> bool:
@@ -71,52 +43,31 @@ def _may_pack(trainer: cst.Call, name: str) -> bool:
     return name.endswith(("SFTTrainer", "UnslothTrainer")) and not has_collator
 
 
-def _is_dense_text(program: Program) -> bool:
-    return program.model_kind is ModelKind.DENSE_TEXT
-
-
-def _searches_unused(program: Program) -> bool:
-    """True for adapters where Unsloth is left to say whether each gets a gradient in every step (rule DDP202)."""
-    left = not _is_dense_text(program) or not program.options.applies("DDP202")
-    field = "ddp_find_unused_parameters"
-    is_set = any(passed(program.tree, call, field) for call in program.training.arguments)
-    return left and trains_lora(program.tree, program.loads) and not is_set
-
-
-def _trains(program: Program) -> bool:
-    return bool(program.training.events)
-
-
-#: Each below what goes wrong in older versions, and where that is from. A row that is always below another one of its
-#: package is left out.
-GUARDS: tuple[Guard, ...] = (
-    # The vLLM engines of the processes wait for each other for ever (Unsloth issues 4559, 1880 and 2435;
-    # unsloth_zoo/vllm_utils.py in the wheels 2026.10.7 and 2026.10.9).
-    Guard(lambda program: bool(program.engines), "unsloth_zoo", "2026.10.9"),
-    # Gradients of GRPO are not averaged, so each process trains another model (_wrap_grpo_ddp_gradient_sync in
-    # unsloth/models/rl.py, in the wheel 2026.9.14, not in 2026.9.12).
-    Guard(_is_grpo, "unsloth", "2026.9.14"),
-    # The processes may wait for each other for ever at the start (unsloth_zoo pull requests 379 and 967; in the wheel
-    # 2026.9.9, not in 2026.8.17).
-    Guard(_trains, "unsloth_zoo", "2026.9.9"),
-    # Per-device batches above 1 crash (Unsloth issue 3452, pull request 3473).
-    Guard(_trains, "unsloth", "2025.10.5"),
-    # Training may fail with 'No backend type associated with device type cpu' (Unsloth issues 2553, 2074 and 5532, pull
-    # request 6662, after 2026.6.9).
-    Guard(_is_dense_text, "unsloth", "2026.7.1"),
-    # Training may fail with 'Expected to mark a variable ready only once' (Unsloth issues 3713 and 4485, pull request
-    # 3751).
-    Guard(lambda program: program.model_kind is ModelKind.VISION, "unsloth", "2025.12.7"),
-    # Training may fail with 'Expected to mark a variable ready only once' (unsloth/models/_ddp_defaults.py, in the
-    # wheel 2026.10.6, not in 2026.10.3).
-    Guard(_searches_unused, "unsloth", "2026.10.6"),
-)
+def kinds(program: Program) -> frozenset[str]:
+    """Return what a notebook is, of the kinds that need a version."""
+    tree, training, kind = program.tree, program.training, program.model_kind
+    calls = [*training.arguments, *training.trainers]
+    # a trainer of another module may be one of GRPO's
+    is_grpo = not calls or any(tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
+    is_text = kind is ModelKind.DENSE_TEXT
+    is_set = any(passed(tree, call, "ddp_find_unused_parameters") for call in training.arguments)
+    is_left = not (is_text and program.options.applies("DDP202")) and not is_set
+    holds = {
+        "engine": bool(program.engines),
+        "GRPO": is_grpo,
+        "training": bool(training.events),
+        "dense text": is_text,
+        "vision": kind is ModelKind.VISION,
+        "unused parameters": is_left and trains_lora(tree, program.loads),
+    }
+    return frozenset(name for name, is_one in holds.items() if is_one)
 
 
 def floors(program: Program) -> list[tuple[str, str]]:
     """Return the oldest version of each package with which this script trains on several processes."""
-    needed: dict[str, str] = {}
-    for guard in GUARDS:
-        if guard.concerns(program):
-            needed[guard.package] = max(needed.get(guard.package, guard.minimum), guard.minimum, key=Version)
+    needed, own = dict[str, str](), kinds(program)
+    for row in rows("floor"):
+        if row["kind"] in own:
+            package, minimum = row["package"], row["minimum"]
+            needed[package] = max(needed.get(package, minimum), minimum, key=Version)
     return sorted(needed.items())

@@ -10,9 +10,10 @@ from packaging.version import Version
 
 from nb2ddp.convert import convert_source
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import rows
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
-from nb2ddp.script.versions import GUARDS, Guard, floors
+from nb2ddp.script.versions import floors, kinds
 from tests.notebooks import code, text
 
 LOAD = (
@@ -56,7 +57,7 @@ NEEDED: list[tuple[list[str], list[str]]] = [
     ([VISION], [TEXT, UNKNOWN]),
     ([UNKNOWN, VISION], [TEXT, SET, WHOLE]),
 ]
-ROWS = [pytest.param(guard, *cases, id=guard.minimum) for guard, cases in zip(GUARDS, NEEDED, strict=True)]
+ROWS = [pytest.param(row, *cases, id=row["minimum"]) for row, cases in zip(rows("floor"), NEEDED, strict=True)]
 NOTEBOOKS = [TEXT, VISION, REWARDED, REWARDED_WITH_ENGINE, UNKNOWN]
 
 
@@ -77,7 +78,7 @@ def start(notebook: str, world_size: int = 2) -> None:
     """Execute the check of a notebook's script, as one of so many processes."""
     source = script(notebook)
     check = source[(at := source.index("for package, oldest in")) : source.index("\n\n", at)]
-    imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
+    imports = "import sys\nfrom accelerate.utils import compare_versions\n"
     exec(imports + check, {"world_size": world_size})
 
 
@@ -91,14 +92,14 @@ def parse(notebook: str) -> Program:
     return Program(parse_notebook(notebook, "notebook"), Options())
 
 
-@pytest.mark.parametrize(("guard", "needing", "other"), ROWS)
-def test_a_row_concerns_its_notebooks(guard: Guard, needing: list[str], other: list[str]) -> None:
+@pytest.mark.parametrize(("row", "needing", "other"), ROWS)
+def test_a_row_concerns_its_notebooks(row: dict[str, str], needing: list[str], other: list[str]) -> None:
     for notebook in needing:
         program = parse(notebook)
-        assert guard.concerns(program)
-        assert Version(dict(floors(program))[guard.package]) >= Version(guard.minimum)
+        assert row["kind"] in kinds(program)
+        assert Version(dict(floors(program))[row["package"]]) >= Version(row["minimum"])
     for notebook in other:
-        assert not guard.concerns(parse(notebook))
+        assert row["kind"] not in kinds(parse(notebook))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
@@ -135,13 +136,13 @@ def test_a_notebook_without_unsloth_asks_for_nothing_of_it() -> None:
 
 def test_without_the_rule_that_sets_the_field() -> None:
     options = Options(ignore=frozenset({"DDP202"}))
-    assert dict(floors(Program(parse_notebook(TEXT, "notebook"), options)))["unsloth"] == GUARDS[-1].minimum
+    assert dict(floors(Program(parse_notebook(TEXT, "notebook"), options)))["unsloth"] == rows("floor")[-1]["minimum"]
 
 
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.minimum)
-def test_every_row_is_on_the_page(guard: Guard) -> None:
+@pytest.mark.parametrize("row", rows("floor"), ids=lambda row: row["minimum"])
+def test_every_row_is_on_the_page(row: dict[str, str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "setup-block.md").read_text(encoding="utf-8")
-    assert f"| `{guard.package}` {guard.minimum} | " in page
+    assert f"| `{row['package']}` {row['minimum']} | " in page
 
 
 def setup_of(notebook: str) -> list[str]:

@@ -281,7 +281,7 @@ def _lines(tree: Tree, first: cst.CSTNode, last: cst.CSTNode | None = None) -> t
     offset = tree.start(head(first))
     start = tree.line_start(offset)
     line = tree.source[start:offset]
-    end = tree.line_end(_code_end(tree, last or first)) + 1
+    end = tree.line_end(tree.span(last or first)[1]) + 1
     return start, min(end, len(tree.source)), line[: len(line) - len(line.lstrip())]
 
 
@@ -306,15 +306,6 @@ def _comments_above(tree: Tree, statement: cst.CSTNode, cells: Sequence[int]) ->
     """Where the comments of a statement's own cell begin that stand right above it."""
     start = tree.start(statement)
     return max(tree.comments_above(statement), *(cell for cell in cells if cell <= start), 0)
-
-
-def _code_end(tree: Tree, node: cst.CSTNode) -> int:
-    """The end of a statement's last piece of code, without comments that trail its block."""
-    if not isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
-        for name in ("finalbody", "orelse", "handlers", "cases", "body"):
-            if last := getattr(node, name, None):
-                return _code_end(tree, last if isinstance(last, cst.CSTNode) else last[-1])
-    return tree.span(node)[1]
 
 
 def _block(text: str, indent: str) -> str:
@@ -436,7 +427,7 @@ def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
     """The comment that stays where a statement goes; empty where there is none."""
-    end = _code_end(tree, statement)
+    end = tree.span(statement)[1]
     comment = removal.comment or tree.source[end : tree.line_end(end)].strip().lstrip(";").strip()
     return comment if comment.startswith("#") and removal.keep_comment else ""
 

@@ -351,6 +351,7 @@ CELLS_THAT_LOSE_CODE = [
     ("# of x\nx()\n# of the next\nx()\n\ny()\n", "# of x\n\ny()\n"),
     ("# of all\nx()\n# of the next\nx()\ny()\n", "# of all\n# of the next\ny()\n"),
     ("# of x\ntry:\n    x()\nexcept E:\n    y()\n\nz()\n", "\nz()\n"),
+    ("if c:\n    # of both\n    x()\n    y()\n", "if c:\n    # of both\n    y()\n"),
 ]
 
 

@@ -14,7 +14,6 @@ from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
 from nb2ddp.facts.values import values
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, InsertBefore, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
@@ -145,7 +144,7 @@ _TIMER = (
 )
 
 
-@rule("DDP410", Severity.WARNING)
+@rule("DDP410")
 def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
     """A reward that changes the state of a server, or takes the time, gets a `TODO`."""
     tree, seen = program.tree, set[cst.Call]()

@@ -76,11 +76,6 @@ class TestOne:
             HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n",
             "x.py:8: DDP001 error: not a marimo notebook",
         ),
-        (
-            "x.py",
-            "import marimo\nif True:\n    app = marimo.App()\n",
-            "x.py:2: DDP001 error: this stands outside of every",
-        ),
         ("x.py", "import torch\n", "x.py: DDP001 error: a Python file without cells"),
         ("x.qmd", "# Title\n", "x.qmd: DDP001 error: not a notebook that is read here: a Quarto notebook"),
         ("x.py", "# %%\nx = = 1\n", "x.py:2:5: DDP001 error: the cell is not Python"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -101,12 +101,8 @@ class Use:
 
     def is_in(self, release: str) -> bool:
         """Whether a release has it."""
-        return _is_in(release, self.spans)
-
-
-def _is_in(release: str, spans: Iterable[Sequence[str]]) -> bool:
-    at = Version(release)
-    return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in spans)
+        at = Version(release)
+        return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in self.spans)
 
 
 def uses_unsloth(tree: Tree) -> bool:
@@ -197,7 +193,7 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
         with_unsloth: True leaves out those that Unsloth does not take.
     """
     releases = _accepted(library) if with_unsloth else table()[library]["releases"]
-    bounds = SpecifierSet(_as_pinned(library) if with_unsloth and is_too_old(library, asked) else asked)
+    bounds = SpecifierSet(f"<={tables()['pinned'][library]}" if with_unsloth and is_too_old(library, asked) else asked)
     return tuple(release for release in releases if _has_minor(bounds, release))
 
 
@@ -214,10 +210,6 @@ def _accepted(library: str) -> tuple[str, ...]:
     """The releases of a library that Unsloth takes, the oldest first."""
     allowed = SpecifierSet(tables()["allowed"][library])
     return tuple(release for release in table()[library]["releases"] if _has_minor(allowed, release))
-
-
-def _as_pinned(library: str) -> str:
-    return f"<={tables()['pinned'][library]}"
 
 
 def asked_for(text: str, library: str) -> str:

@@ -94,6 +94,7 @@ def test_a_largest_batch_that_a_person_chose(
     start(monkeypatch, 1, 150.1)
     assert batch.split_batch(2, 4, largest=largest) == expected
     assert batch.split_completions(2, 4, 4, largest=largest) == expected
+    assert batch.split_completions(4, 2, 4) == (4, 2)
 
 
 def test_machines_compare_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

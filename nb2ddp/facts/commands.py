@@ -96,24 +96,17 @@ class Command:
     @property
     def does(self) -> str:
         """What it does, as the table above says; empty where that is unknown."""
-        pattern = _first(tuple(_DOES.values()), " ".join(self.words))
-        return next((does for does, each in _DOES.items() if each == pattern), "")
+        return next((does for does, pattern in _DOES.items() if _begins(pattern, " ".join(self.words))), "")
 
     @property
     def writes(self) -> list[str]:
         """The files and folders that it writes to."""
-        is_output = re.compile(r"-d" if self.words[0] == "unzip" else _OUTPUT)
-        options = [word.split("=", 1) for word in self.words]
-        found = [
-            self.redirect,
-            *(option[1] for option in options if len(option) > 1 and is_output.fullmatch(option[0])),
-        ]
-        found += [value for name, value in pairwise(self.words) if is_output.fullmatch(name)]
-        text, plain = " ".join(self.words), [word for word in self.words[1:] if not word.startswith("-")]
-        pattern = _first(tuple(_TARGETS), text)
-        chosen = plain[_TARGETS[pattern]] if pattern else []
-        is_zipped = text.startswith("kaggle ")
-        found += [f"{PurePosixPath(word).name}.zip" if is_zipped else _local(word) for word in chosen]
+        text, is_output = " ".join(self.words), re.compile(r"-d" if self.words[0] == "unzip" else _OUTPUT)
+        words = [part for word in self.words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        plain = [word for word in self.words[1:] if not word.startswith("-")]
+        chosen = plain[next((part for pattern, part in _TARGETS.items() if _begins(pattern, text)), slice(0))]
+        found = [self.redirect, *(value for name, value in pairwise(words) if is_output.fullmatch(name))]
+        found += [f"{PurePosixPath(each).name}.zip" if text.startswith("kaggle ") else _local(each) for each in chosen]
         return [each for each in found if each]
 
 
@@ -123,10 +116,10 @@ def _local(word: str) -> str:
     return PurePosixPath(word.partition("?")[0]).name.removesuffix(".git") if is_address else word
 
 
-@lru_cache(maxsize=4096)
-def _first(table: tuple[str, ...], words: str) -> str:
-    """Return the first pattern of a table with which words begin; empty where none fits."""
-    return next((pattern for pattern in table if re.match(rf"(?:{pattern})(?=\s|$)", words, re.DOTALL)), "")
+@lru_cache(maxsize=8192)
+def _begins(pattern: str, words: str) -> bool:
+    """Return whether words begin as a pattern says."""
+    return re.match(rf"(?:{pattern})(?=\s|$)", words, re.DOTALL) is not None
 
 
 def without_comment(command: str) -> str:
@@ -197,7 +190,7 @@ def without_installs(command: str) -> str:
     pieces = _SEPARATOR.split(without_comment(command))
     joined = zip(["", *pieces[1::2]], pieces[::2], strict=True)
     kept = [part for pair in joined if pair[1].strip() and not is_install(pair[1].strip("() ")) for part in pair][1:]
-    return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
+    return " ".join(kept).replace(" ;", ";")
 
 
 def only_shows(text: str) -> bool:

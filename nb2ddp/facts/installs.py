@@ -149,7 +149,7 @@ class Installs:
         new = set(self.installing)
         for cell in self.cells:
             lines = [part for line in self._source.lines_of(cell) for part in small_statements(line)]
-            near |= {alias for line in lines for alias in self._tree.within(line, cst.ImportAlias)}
+            near |= {part for line in lines for part in (line, *self._tree.within(line, cst.ImportAlias))}
         while new:
             new = new.union(*map(self._told, new))
             gone |= new
@@ -206,13 +206,19 @@ class Installs:
             return self._is_empty(node, gone)
         if isinstance(node, (cst.Import, cst.ImportFrom)):
             return not isinstance(node.names, cst.ImportStar) and gone.issuperset(node.names)
-        if isinstance(node, cst.FunctionDef) and self._only_installs(node, gone):
+        if isinstance(node, cst.Pass) or (isinstance(node, cst.FunctionDef) and self._only_installs(node, gone)):
             return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
-        module = node.evaluated_name.split(".")[0] if isinstance(node, cst.ImportAlias) else ""
-        is_idle = module in sys.stdlib_module_names and self._cell(node) in self.cells
-        return self._is_dead(node, gone) and (self._serves(node, gone) or is_idle)
+        return self._is_dead(node, gone) and (self._serves(node, gone) or self._is_idle(node, gone))
+
+    def _is_idle(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True beside an install for an import of Python's own modules of which nothing that stays reads any."""
+        line = self._tree.parents[node]
+        if not isinstance(line, cst.Import) or self._cell(node) not in self.cells:
+            return False
+        modules = {alias.evaluated_name.split(".")[0] for alias in line.names}
+        return modules <= sys.stdlib_module_names and all(self._is_dead(alias, gone) for alias in line.names)
 
     def _is_dead(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True where nothing that stays reads what a statement binds, but to speak of it."""

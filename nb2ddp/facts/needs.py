@@ -15,6 +15,7 @@ from nb2ddp.facts.flow import is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, token_of, tokens
 from nb2ddp.facts.releases import fitting
+from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, READS, SHELL_VARIABLES, environ_key, sets_only
@@ -51,7 +52,6 @@ class Kind(Enum):
 
     VARIABLE = "variable of the environment"
     PATH = "path"
-    WINDOWS = "path of Windows"
     FILE = "file or folder beside the script"
     FOLDER = "folder to write into"
     SERVICE = "service"
@@ -83,7 +83,7 @@ class Need:
         is_above = self.kind is Kind.FILE and self.name.startswith("../")
         where = " from the current folder" if is_above else " beside the script" if self.kind is Kind.FILE else ""
         where = " to write into" if self.kind is Kind.FOLDER else where
-        said = "a Windows path, " if self.kind is Kind.WINDOWS else "optional, " if self.is_optional else ""
+        said = "optional, " if self.is_optional else ""
         return f"{self.name}{where} ({said}{cells})"
 
 
@@ -135,7 +135,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         folder = "/content" if path.text.startswith("/content") else "/kaggle/working"
         yield Kind.PATH, f"{folder} as the current folder" if path.is_made else path.text, path.node, False
     for local in program.local_paths:
-        kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
+        kind = Kind.FILE if local.is_beside else Kind.PATH
         yield kind, local.text, local.node, False
     for kind, name, checkpoint in _checkpoints(program):
         yield kind, name, checkpoint, False
@@ -167,7 +167,9 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode]]:
         if isinstance(named, str) and (named.startswith("/") or call is trainings[0]):
             yield Kind.PATH if named.startswith("/") else Kind.FILE, named, call
         elif named is True and call is trainings[0]:
-            yield Kind.PATH, "a checkpoint in the output folder", call
+            texts = [text for each in program.tree.given("output_dir") for text in texts_of(program.tree, each)]
+            folders = [text for text in texts if "*" not in text]
+            yield Kind.PATH, f"a checkpoint in {[*folders, 'the output folder'][0]}", call
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:

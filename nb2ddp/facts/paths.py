@@ -63,8 +63,6 @@ _HARMLESS = re.compile(
     r"os\.path\.\w+|pathlib\.\w*Path|str|len|print|os\.(remove|unlink|rmdir)|shutil\.rmtree|nltk\.download|load_dotenv"
     r"|(.*\.)?(json|pickle|yaml|joblib|dill)\.(safe_)?dump|(.*\.)?\w*login|(.*\.)?(split|join|replace|append|format)"
 )
-#: A path of Windows.
-_WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
 #: An absolute path that is neither Colab's, Kaggle's nor the system's.
 _ABSOLUTE = re.compile(
     r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
@@ -201,7 +199,7 @@ def hosted_paths(execution: Execution, made: Made) -> Iterator[HostedPath]:
     """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
     for node, text, written in _paths(execution):
         uses = path_uses(execution.tree, node)
-        is_made = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
+        is_made = made.has(text, node)
         is_made = is_made or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
         is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
         if not is_made and not is_idle and is_missed(execution, uses):
@@ -213,7 +211,7 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
     for node, text, _ in _paths(execution):
         is_bound = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
         is_kept = is_bound and not _is_given(execution, node, Does.TEST)
-        is_target = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
+        is_target = made.has(text, node)
         written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
@@ -355,14 +353,14 @@ class Made:
         """The paths in a folder that the notebook makes."""
         return sorted(path for path in self._absolute if path.startswith(f"{folder.rstrip('/')}/"))
 
-    def has(self, text: str) -> bool:
-        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
-        path = filled(self.tree, text).rstrip("/")
-        return _lies_in(path, self._absolute) or bool(self.below(path))
+    def has(self, text: str, node: cst.CSTNode) -> bool:
+        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes.
 
-    def is_filled(self, text: str) -> bool:
-        """True for a folder of theirs that is there, and that the notebook writes files into."""
-        return text.rstrip("/") in self._filled and _WRITABLE.match(text) is not None
+        For a command at `node` also for a folder of theirs that is there, and that the notebook writes files into.
+        """
+        path = filled(self.tree, text).rstrip("/")
+        is_filled = isinstance(node, cst.Call) and path in self._filled and _WRITABLE.match(text) is not None
+        return is_filled or _lies_in(path, self._absolute) or bool(self.below(path))
 
     def has_here(self, text: str) -> bool:
         """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""
@@ -392,11 +390,6 @@ class LocalPath:
     def is_beside(self) -> bool:
         """True for a path that begins at the script's folder."""
         return not _ABSOLUTE.fullmatch(self.text)
-
-    @property
-    def is_of_windows(self) -> bool:
-        """True for a path that no Linux has."""
-        return _WINDOWS.fullmatch(self.text) is not None
 
 
 def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath]:

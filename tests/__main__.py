@@ -1,12 +1,11 @@
 """Set everything up on a fresh machine and run the checks: `python3 -m tests`, or every one with `--all`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the documentation check, the fast tests, the type checker, and a few of the tests that train on this machine (the
-marker `short`); with `--all` all that train, the slow ones, and those on clusters. What fails most often comes first,
-and without `--all` the first failure ends the run. A second environment, with
-the versions that most public notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may
-install system packages (root, on Debian), `--all` installs those of the cluster tests; elsewhere these tests skip and
-say what is missing.
+the fast tests, which compare the generated pages too, the type checker, and a few of the tests that train on this
+machine (the marker `short`); with `--all` all that train, the slow ones, and those on clusters. What fails most often
+comes first, and without `--all` the first failure ends the run. A second environment, with the versions that most
+public notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may install system packages
+(root, on Debian), `--all` installs those of the cluster tests; elsewhere these tests skip and say what is missing.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or constant of the runtime: its text, and the names that it reads."""
+    """A function, class or constant of the runtime: its text, and the names that it reads."""
 
     text: str
     reads: frozenset[str]
@@ -111,7 +111,7 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
 
 @cache
 def definitions(several_machines: bool = False) -> dict[str, Definition]:
-    """Return the runtime's functions and constants by name, in the order of modules and lines."""
+    """Return the runtime's functions, classes and constants by name, in the order of modules and lines."""
     modules = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in ("__init__", PROCESS, _MACHINES))
     modules += [_MACHINES] if several_machines else []
     return {name: definition for module in modules for name, definition in _defined(module).items()}
@@ -172,22 +172,22 @@ def _defined(module: str) -> dict[str, Definition]:
             if not origin.startswith("from nb2ddp."):
                 bound = {alias.asname or alias.name.split(".")[0]: ast.unparse(alias) for alias in node.names}
                 imports |= {name: f"{origin}import {alias}" for name, alias in bound.items()}
-        elif isinstance(node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)):
             text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
             read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
             definitions[_bound(node)] = Definition(text, read - {_bound(node)}, imports)
     return definitions
 
 
-def _bound(node: ast.FunctionDef | ast.Assign | ast.AnnAssign) -> str:
-    """Return the name of a function or constant."""
-    if isinstance(node, ast.FunctionDef):
+def _bound(node: ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign) -> str:
+    """Return the name of a function, class or constant."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return node.name
     return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
 
 
 def _without_annotations(text: str) -> str:
-    """Return the text of a function or constant without annotations."""
+    """Return the text of a function, class or constant without annotations."""
     return cst.parse_module(text).visit(_Plain()).code
 
 

@@ -12,7 +12,7 @@ from nb2ddp.rehearsal.rehearse import Options, laid_out
 from nb2ddp.rehearsal.run import Run
 
 #: In the setup block of a script that goes on: where a training gets what saves it.
-_SAVES = "    trainer.add_callback(save_by_time(trainer, training, 60 * minutes))\n"
+_SAVES = "    trainer.add_callback(SaveByTime(training, minutes))\n"
 #: In its place: it is saved at each step, and before that the process may end.
 _ENDS = """
     class EndsEarly(TrainerCallback):
@@ -27,7 +27,7 @@ _ENDS = """
                 signal.raise_signal(signal.{signal})
 
     trainer.add_callback(EndsEarly())
-    trainer.add_callback(save_by_time(trainer, training, 0))
+    trainer.add_callback(SaveByTime(training, 0))
 """
 _VALUES = ("loss", "grad_norm", "learning_rate", "reward")
 

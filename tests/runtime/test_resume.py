@@ -2,127 +2,142 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import TrainerState
 
-from nb2ddp.runtime.resume import KEPT, checkpoints, name_adapters, save_by_time, sizes, whole_checkpoint
+from nb2ddp.runtime import resume
 
-TRAINING = {"script": "train.py", "training": 1, "samples": 8, "steps": 60}
+TRAINING = "train.py, 8 samples a step, 60 steps"
 
 
-def saved(folder: Path, step: int, **about: Any) -> Path:
-    """A checkpoint with two files, complete unless `about` says otherwise."""
+@pytest.fixture(autouse=True)
+def _script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The training of a new script, under a transformers that does not look at the per-device batch."""
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setattr(resume, "training_numbers", iter((1, 2)))
+    monkeypatch.setattr(resume, "compare_versions", lambda *_: False)
+    usual = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in usual.items():
+        signal.signal(number, handler)
+
+
+def saved(folder: Path, step: int, training: str | None = TRAINING) -> Path:
+    """A checkpoint that is complete if it names its training."""
     path = folder / f"checkpoint-{step}"
-    path.mkdir()
-    (path / "optimizer.pt").write_text("x" * step, encoding="utf-8")
-    (path / "trainer_state.json").write_text('{"train_batch_size": 2}', encoding="utf-8")
-    written = {**TRAINING, "processes": 2, "ended": False, "by_time": True, "files": sizes(path), **about}
-    text = json.dumps({name: value for name, value in written.items() if value is not None})
-    (path / "whole.json").write_text(text, encoding="utf-8")
+    path.mkdir(parents=True)
+    TrainerState(global_step=step, max_steps=60, train_batch_size=2).save_to_json(str(path / "trainer_state.json"))
+    if training is not None:
+        (path / "complete.txt").write_text(training, encoding="utf-8")
     return path
 
 
-def trainer(folder: Path, **model: Any) -> Any:
+def trainer(folder: Path, samples: int = 8, **given: Any) -> Any:
+    args = {"output_dir": str(folder), "max_steps": 60, "num_train_epochs": 3, "save_total_limit": None, **given}
     return SimpleNamespace(
-        args=SimpleNamespace(output_dir=str(folder)), model=SimpleNamespace(**model), _train_batch_size=2
+        args=SimpleNamespace(**args),
+        _train_batch_size=2,
+        get_total_train_batch_size=lambda _: samples,
+        add_callback=lambda _: None,
+        remove_callback=lambda _: None,
     )
 
 
+@pytest.mark.parametrize("training", [None, ""])
+def test_a_half_written_checkpoint_is_not_taken(training: str | None, tmp_path: Path) -> None:
+    before, newest = saved(tmp_path, 9), saved(tmp_path, 10, training)
+    assert resume.last_checkpoint(trainer(tmp_path)) == str(before)
+    assert newest.exists()
+
+
+def test_the_newest_is_the_one_of_the_last_step(tmp_path: Path) -> None:
+    newest, _ = saved(tmp_path, 10), saved(tmp_path, 9)
+    assert resume.last_checkpoint(trainer(tmp_path)) == str(newest)
+
+
 @pytest.mark.parametrize(
-    ("about", "said", "stays"),
-    [
-        ({"script": "other.py"}, "belongs to another training ({'script': 'other.py'})", True),
-        ({"samples": 16}, "belongs to another training ({'samples': 16})", True),
-        ({"steps": "1.0 epochs"}, "belongs to another training", True),
-        ({"files": {"optimizer.pt": 10, "model.safetensors": 1}}, "is incomplete: skipped", True),
-        ({"files": None}, "is half-written: removed", False),
-    ],
+    ("other", "given"),
+    [("other.py, 8 samples a step, 60 steps", {}), (TRAINING, {"samples": 16}), (TRAINING, {"max_steps": -1})],
 )
-def test_only_a_whole_checkpoint_of_this_training_counts(
-    about: dict[str, Any], said: str, stays: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before, newest = saved(tmp_path, 9), saved(tmp_path, 10, **about)
-    assert whole_checkpoint(trainer(tmp_path), TRAINING) == str(before)
-    assert said in capsys.readouterr().err
-    assert newest.exists() == stays
+def test_a_checkpoint_of_another_training_ends_the_script(other: str, given: dict[str, Any], tmp_path: Path) -> None:
+    newest = saved(tmp_path, 10, other)
+    with pytest.raises(SystemExit, match=r"checkpoint-10.complete.txt is of .*; this is .*: delete .* to start anew"):
+        resume.last_checkpoint(trainer(tmp_path, **given))
+    assert newest.exists()
 
 
-def test_a_checkpoint_of_another_program_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (saved(tmp_path, 500) / "whole.json").unlink()
-    assert whole_checkpoint(trainer(tmp_path), TRAINING) is None
-    assert "was not saved by this script: skipped" in capsys.readouterr().err
-    assert [path.name for path, _ in checkpoints(str(tmp_path))] == ["checkpoint-500"]
+def test_older_releases_want_the_same_batch_of_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume, "compare_versions", lambda *_: True)
+    saved(tmp_path, 10, f"{TRAINING}, per-device batch 4")
+    with pytest.raises(SystemExit, match=r"this is .* per-device batch 2:"):
+        resume.last_checkpoint(trainer(tmp_path))
 
 
-def test_files_of_other_machines_may_come_later(tmp_path: Path) -> None:
-    path = saved(tmp_path, 9)
-    (path / "rng_state_1.pth").write_text("late", encoding="utf-8")
-    assert whole_checkpoint(trainer(tmp_path), TRAINING) == str(path)
+def test_a_training_that_has_ended_is_only_loaded(tmp_path: Path) -> None:
+    ended, again = saved(tmp_path, 60), trainer(tmp_path)
+    assert resume.last_checkpoint(again) == str(ended)
+    assert (again.args.num_train_epochs, again.args.max_steps) == (0, -1)
 
 
-def test_engines_want_their_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path, 9)
-    assert whole_checkpoint(trainer(tmp_path, vllm_engine=object()), TRAINING) is None
-    assert "saved by 2 processes with vLLM engines" in capsys.readouterr().err
+def test_each_training_has_its_own_folder_and_keeps_as_many_as_the_notebook_says(tmp_path: Path) -> None:
+    first, second = trainer(tmp_path), trainer(tmp_path, save_total_limit=5)
+    assert resume.last_checkpoint(first) is resume.last_checkpoint(second) is None
+    assert (first.args.output_dir, first.args.save_total_limit) == (str(tmp_path), 3)
+    assert (second.args.output_dir, second.args.save_total_limit) == (str(tmp_path / "training-2"), 5)
 
 
-def test_the_batch_of_a_device_is_this_run_s(tmp_path: Path) -> None:
-    path, again = saved(tmp_path, 9), trainer(tmp_path)
-    again._train_batch_size = 1
-    assert whole_checkpoint(again, TRAINING) == str(path)
-    assert json.loads((path / "trainer_state.json").read_text()) == {"train_batch_size": 1}
+def step(callback: Any, state: Any, **flags: bool) -> Any:
+    """The control of a trainer at the end of a step."""
+    control = SimpleNamespace(**{"should_save": False, "should_training_stop": False, **flags})
+    callback.on_step_end(SimpleNamespace(device="cpu"), state, control)
+    return control
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_that_gets_a_signal_saves_and_ends(number: int, tmp_path: Path) -> None:
+    callback, state = resume.SaveByTime(TRAINING, minutes=10), SimpleNamespace(global_step=8, max_steps=60)
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    assert not step(callback, state).should_save
+    os.kill(os.getpid(), number)
+    control = step(callback, state)
+    assert control.should_save
+    checkpoint = saved(tmp_path, 8, training=None)
+    with pytest.raises(SystemExit) as ended:
+        callback.on_save(args, state, control, model=None)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert resume.last_checkpoint(trainer(tmp_path)) == str(checkpoint)
+
+
+def test_a_training_is_saved_by_time_and_at_its_end(tmp_path: Path) -> None:
+    state = SimpleNamespace(global_step=60, max_steps=60)
+    assert step(resume.SaveByTime(TRAINING, minutes=0), state).should_save
+    callback = resume.SaveByTime(TRAINING, minutes=10)
+    control = step(callback, state, should_training_stop=True)
+    assert control.should_save
+    saved(tmp_path, 60, training=None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_save(SimpleNamespace(output_dir=str(tmp_path)), state, control, model=None)  # its end is no early one
+    callback.on_train_end(None, state, control)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_default_adapter_stands_beside_others(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "ref"):
-        folder.mkdir(exist_ok=True)
-        (folder / "adapter_config.json").write_text("{}", encoding="utf-8")
-        (folder / "adapter_model.safetensors").write_text(folder.name, encoding="utf-8")
-    name_adapters(tmp_path)
-    assert (tmp_path / "default" / "adapter_model.safetensors").read_text() == tmp_path.name
-    assert (tmp_path / "ref" / "adapter_model.safetensors").read_text() == "ref"
-
-
-def test_one_adapter_stays_alone(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
-    name_adapters(tmp_path)
-    assert sizes(tmp_path) == {"adapter_config.json": 2}
-
-
-def test_sizes_leave_out_what_is_written_later(tmp_path: Path) -> None:
-    for name in ("whole.json", "trainer_state.json", "model.safetensors", "default/x.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1", encoding="utf-8")
-    assert sizes(tmp_path) == {"default/x.json": 1, "model.safetensors": 1}
-
-
-def test_a_training_that_is_told_to_end_saves_a_whole_checkpoint_and_ends_with_the_signals_code(tmp_path: Path) -> None:
-    for step in range(1, KEPT + 2):
-        saved(tmp_path, step)
-    told = trainer(tmp_path)
-    args, control = told.args, SimpleNamespace(should_save=False, should_training_stop=False)
-    args.device, state = "cpu", SimpleNamespace(global_step=8, max_steps=60)
-    callback: Any = save_by_time(told, TRAINING, seconds=600)
-    usual = signal.getsignal(signal.SIGTERM)
-    callback.on_train_begin(args, state, control)
-    try:
-        callback.on_step_end(args, state, control)
-        assert not control.should_save
-        os.kill(os.getpid(), signal.SIGTERM)
-        callback.on_step_end(args, state, control)
-        assert control.should_save
-        (tmp_path / "checkpoint-8" / "trainer_state.json").write_text('{"train_batch_size": 2}', encoding="utf-8")
-        with pytest.raises(SystemExit) as ended:
-            callback.on_save(args, state, control)
-    finally:
-        callback.on_train_end(args, state, control)
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) == usual
-    assert [path.name for path, _ in checkpoints(str(tmp_path))] == ["checkpoint-8", f"checkpoint-{KEPT + 1}"]
-    assert whole_checkpoint(told, TRAINING) == str(tmp_path / "checkpoint-8")
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(2, 2)), peft.LoraConfig(target_modules=["0"]))
+    model.add_adapter("ref", model.peft_config["default"])
+    checkpoint, state = saved(tmp_path, 8, training=None), SimpleNamespace(global_step=8, max_steps=60)
+    model.save_pretrained(checkpoint)
+    callback, control = resume.SaveByTime(TRAINING, minutes=10), SimpleNamespace(should_training_stop=False)
+    callback.on_save(SimpleNamespace(output_dir=str(tmp_path)), state, control, model=model)
+    both = [folder / "adapter_model.safetensors" for folder in (checkpoint, checkpoint / "default")]
+    assert both[0].read_bytes() == both[1].read_bytes()
+    assert (checkpoint / "ref" / "adapter_model.safetensors").exists()

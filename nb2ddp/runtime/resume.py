@@ -64,7 +64,7 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     training += f"{args.max_steps} steps" if args.max_steps > 0 else f"{args.num_train_epochs} epochs"
     if compare_versions("transformers", "<", "5"):  # these releases take the per-device batch from the checkpoint
         training += f", per-device batch {trainer._train_batch_size}"
-    args.save_only_model, args.save_total_limit = False, max(args.save_total_limit or 3, 3)
+    args.save_only_model, args.save_total_limit = False, max(args.save_total_limit or 3, 3)  # one may be half-written
     trainer.remove_callback(SaveByTime)  # of an earlier training of this trainer
     trainer.add_callback(SaveByTime(training, minutes))
     notes = [note for note in Path(args.output_dir).glob("checkpoint-*/complete.txt") if note.read_text()]

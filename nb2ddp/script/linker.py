@@ -1,6 +1,6 @@
 """Copy functions and classes of `nb2ddp.runtime` into a script: those that it uses, their callees and imports.
 
-A copy is the definition's own text, without type annotations: scripts are read by people who train, and have one floor of
+A copy is the definition's text without type annotations: scripts are read by people who train, and have one floor of
 imports less without them.
 """
 

@@ -73,9 +73,7 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     if newest is None:
         return None
     if newest.read_text() != training:
-        sys.exit(
-            f"{newest.parent} is of {newest.read_text()}; this is {training}: delete {args.output_dir} to start anew"
-        )
+        sys.exit(f"{newest} is of {newest.read_text()}; this is {training}: delete {args.output_dir} to start anew")
     state = TrainerState.load_from_json(str(newest.with_name("trainer_state.json")))
     if state.global_step >= state.max_steps:  # the training has ended: only load its weights
         args.num_train_epochs, args.max_steps = 0, -1

@@ -16,7 +16,7 @@ from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
 from nb2ddp.facts.values import values
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, InsertBefore, Replace, SetKeyword
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Function, Tree, argument, keyword, method
 
 #: What draws weights that no checkpoint holds, beside a load: adapters of PEFT's own (Unsloth seeds its adapters).
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
@@ -142,23 +142,74 @@ _SERVER = (
 _TIMER = (
     "{} takes the time on a machine that all ranks use, each with one thread: set OMP_NUM_THREADS before the launch"
 )
+_PLACE = (
+    "{} depends on how many completions came before, and each rank counts its own from 0: add"
+    " int(os.environ.get('RANK', 0)) * len(completions) to the number"
+)
+_SEED = re.compile(r".*\b(seed|default_rng|RandomState|Random)")
+_LOOPS = (cst.For, cst.CompFor, cst.While)
 
 
 @rule("DDP410")
 def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
-    """A reward that changes the state of a server, or takes the time, gets a `TODO`."""
-    tree, seen = program.tree, set[cst.Call]()
+    """A reward that counts completions, changes the state of a server, or takes the time, gets a `TODO`."""
+    tree, seen = program.tree, set[cst.CSTNode]()
     for entry in program.rewards.entries:
-        reasons = dict[str, cst.Call]()
+        reasons = dict[str, cst.CSTNode]()
         for call in program.rewards.calls(entry):
             if _TIMERS.fullmatch(tree.qualified(call.func)):
-                reasons.setdefault(_TIMER, call)
+                reasons.setdefault(_TIMER, call.func)
             elif _changes_server(program, call):
-                reasons.setdefault(_SERVER, call)
-        for why, call in reasons.items():
-            if call not in seen:  # in a function that several rewards call
-                yield Finding(entry, why.format(tree.text(call.func)), todo=True)
+                reasons.setdefault(_SERVER, call.func)
+        for function in sorted(program.rewards.reached(entry), key=tree.start):
+            for place in _places(tree, function):
+                reasons.setdefault(_PLACE, place)
+        for why, node in reasons.items():
+            if node not in seen:  # in a function that several rewards call
+                yield Finding(entry, why.format(tree.text(node)), todo=True)
         seen.update(reasons.values())
+
+
+def _places(tree: Tree, function: Function) -> Iterator[cst.CSTNode]:
+    """Yield where a position or a count of completions chooses an item of a global, or seeds something."""
+    counts = set[str]()
+    loops: list[cst.For | cst.CompFor] = [*tree.within(function, cst.For), *tree.within(function, cst.CompFor)]
+    for loop in loops:
+        target = loop.target.elements[0].value if isinstance(loop.target, cst.Tuple) else loop.target
+        given = [tree.definition(name) for name in tree.within(loop.iter, cst.Name)]
+        if re.match(r"enumerate\(|range\(len\(", tree.text(loop.iter)) and isinstance(target, cst.Name):
+            counts.update([target.value] if any(isinstance(each, cst.Param) for each in given) else [])
+    for step in tree.within(function, cst.AugAssign):
+        name = _root(step.target)
+        if tree.around(step, *_LOOPS) and _is_global(tree, name):
+            counts.add(tree.text(name))
+    for use in tree.within(function, cst.Name):
+        for above in tree.ancestors(use) if use.value in counts else ():
+            match above:
+                case cst.SimpleStatementLine() | cst.CompFor():
+                    break
+                case cst.Subscript():
+                    if use not in tree.within(above.value, cst.Name) and _is_global(tree, _root(above.value)):
+                        yield above
+                case cst.Call() if _SEED.fullmatch(tree.text(above.func)):
+                    yield above
+                case cst.Arg(keyword=cst.Name("seed")):
+                    yield above.value
+
+
+def _root(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return what an item or attribute is of."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+    return node
+
+
+def _is_global(tree: Tree, node: cst.BaseExpression) -> bool:
+    """Return whether a node is a name that the functions of a notebook share."""
+    if not isinstance(node, cst.Name):
+        return False
+    binding = tree.binding(node)
+    return binding is None or binding in tree.bindings(node.value)
 
 
 def _changes_server(program: Program, call: cst.Call) -> bool:

@@ -33,8 +33,11 @@ def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
     model = clone / "unsloth" / "Llama-3.2-1B"
     model.mkdir(parents=True)
     models.build_model("unsloth/Llama-3.2-1B", model)
-    about = model / "tokenizer_config.json"  # transformers 4, which the notebook asks for, has no TokenizersBackend
-    about.write_text(about.read_text().replace("TokenizersBackend", "PreTrainedTokenizerFast"))
+    # transformers 4, which the notebook asks for, knows neither this class nor this list
+    settings = model / "tokenizer_config.json"
+    about = json.loads(settings.read_text())
+    assert about.pop("extra_special_tokens", []) == []
+    settings.write_text(json.dumps({**about, "tokenizer_class": "PreTrainedTokenizerFast"}))
     rows = [{"instruction": f"Count to {n}.", "input": "", "output": "1 2 3"} for n in range(200)]
     (clone / "yahma" / "alpaca-cleaned").mkdir(parents=True)
     (clone / "yahma" / "alpaca-cleaned" / "train.json").write_text(json.dumps(rows))

@@ -28,6 +28,7 @@ from tests.notebooks import CELLS, document, text, write
 def test_everything_public_is_there_and_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
     for name in nb2ddp.__all__:
+        assert name in dir(nb2ddp)
         assert getattr(nb2ddp, name).__doc__
         assert f"`{name}" in page, f"docs/api.md does not name {name}"
     with pytest.raises(AttributeError, match="no attribute 'convert_all'"):

@@ -127,7 +127,8 @@ def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "tune.ipynb").write_text(notebook())
     result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--versions", "notebook"])
     said = "an environment with these versions is made by uv, which is not installed: pip install uv"
-    assert (result.exit_code, result.output) == (2, f"{tmp_path}/tune.ipynb: {said}\n")
+    assert result.exit_code == 2
+    assert result.output == f"asking the package index for versions\n{tmp_path}/tune.ipynb: {said}\n"
 
 
 @pytest.mark.parametrize(

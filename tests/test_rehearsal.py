@@ -29,7 +29,7 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.cli.main import main
-from nb2ddp.cli.rehearse import _script
+from nb2ddp.cli.rehearse import _Progress, _script
 from nb2ddp.project import links
 from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.evidence import Place
@@ -373,6 +373,14 @@ def test_several_processes_that_take_too_long_are_an_obstacle() -> None:
     job = Run((Rank(None, (event("call", 2, name="reward"),), "", ""), late), 300.0, "limit")
     said = "it took longer than 300 s as 2 processes"
     assert judge(PLAN, alone, job).obstacle == Place(2, said)
+
+
+def test_progress_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = ("installing", "", "1 process: line 7: step", "1 process: line 8: step", "2 processes: starting", "")
+    progress = _Progress(is_terminal=False)
+    for step in steps:
+        progress(step)
+    assert capsys.readouterr().err == "installing\n1 process: line 7: step\n2 processes: starting\n"
 
 
 def test_a_progress_bar_is_no_error() -> None:

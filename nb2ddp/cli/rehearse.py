@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -85,7 +86,7 @@ def run(source: str, *, form: str = "text", versions: str | None = None, **optio
         options["keep"] = keep = Path(os.path.normpath(named))
         if keep.is_symlink() or keep.exists():
             raise click.UsageError(f"--keep {keep}: it exists: name a new folder")
-    progress = _Progress(is_shown=sys.stderr.isatty())
+    progress = _Progress(is_terminal=sys.stderr.isatty())
     try:
         script, text, wanted = _script(source)
         fits = _fits(script, text, options.get("processes", 2)) if form == "text" else ""
@@ -232,14 +233,20 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
 
 
 class _Progress:
-    """One line on the terminal that shows the current step."""
+    """The current step: one changing line of a terminal; elsewhere a line for each run, and one every ten seconds."""
 
-    def __init__(self, *, is_shown: bool) -> None:
-        self.is_shown = is_shown
+    def __init__(self, *, is_terminal: bool) -> None:
+        self.is_terminal = is_terminal
         self.last = ""
+        self.next = 0.0
 
     def __call__(self, text: str) -> None:
-        """Replace the line by `text`."""
-        if self.is_shown and text != self.last:
+        """Show a step, as `run: what it does`; an empty text clears the line."""
+        if text == self.last:
+            return
+        if self.is_terminal:
             self.last = text
             click.echo(f"\r\x1b[2K{text[:100]}", nl=False, err=True)
+        elif text and (text.split(":")[0] != self.last.split(":")[0] or time.monotonic() > self.next):
+            self.last, self.next = text, time.monotonic() + 10
+            click.echo(text, err=True)

@@ -139,7 +139,8 @@ def made(
     lock, unfit = _fitting(_lock(lines, root))
     place = root / hashlib.sha256(f"{python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
     if not place.is_dir():
-        tell("")
+        tell("installing packages")
+        tell("")  # uv shows its own progress on a terminal
         _make(lock, place)
     os.utime(place)
     _prune(root, KEPT)

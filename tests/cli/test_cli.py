@@ -184,6 +184,14 @@ class TestCheck:
             " convert again\n"
         )
 
+    def test_an_output_is_a_file_or_a_folder_the_second_time_too(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        (tmp_path / "out").mkdir()
+        for target, script in (("train.py", "train.py"), ("out", "out/a.py")):
+            for mode in ((), (), ("--check",)):
+                assert command("a.ipynb", "-o", target, *mode).exit_code == 0
+            assert (tmp_path / script).is_file()
+
 
 class TestDiff:
     def test_no_color(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,8 +400,9 @@ class TestBadNotebook:
 
     def test_not_a_file(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "folder" / "finetune.ipynb")
+        write(tmp_path / "list.ipynb")
         for name, message in (
-            ("none.ipynb", "there is no such file"),
+            ("missing.ipynb", "there is no such file"),
             ("folder/fine-tune.ipynb", "there is no such file; did you mean folder/finetune.ipynb?"),
             ("folder", "is a folder, not a notebook"),
         ):

@@ -73,6 +73,17 @@ class TestJson:
         (finding,) = first["findings"]
         assert (finding["code"], finding["severity"], finding["cell"], finding["line"]) == ("DDP001", "error", 1, 1)
 
+    @pytest.mark.parametrize("cells", [WARNING, ("x = = 1",), ("print(1)",)])
+    def test_a_finding_is_the_same_alone_and_in_a_folder(
+        self, command: Command, tmp_path: Path, cells: tuple[str, ...]
+    ) -> None:
+        write(tmp_path / "n/a.ipynb", *cells)
+        found = []
+        for words in (("n/a.ipynb", "a.py"), ("n", "-o", "out"), ("n", "-o", "out", "--check")):
+            (notebook,) = json.loads(command(*words, "--format", "json").stdout)["notebooks"]
+            found.append({(f["code"], f["severity"], f["message"]) for f in notebook["findings"] if f["cell"]})
+        assert found[0] == found[1] == found[2] != set()
+
 
 class TestGithub:
     def test_annotates_the_line_of_the_file(self, command: Command, tmp_path: Path) -> None:

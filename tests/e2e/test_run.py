@@ -1,4 +1,4 @@
-"""README's third line, typed in a clone: two processes train with real Unsloth on a CPU, where only uv is installed."""
+"""README's third command, typed in a clone: two processes train with real Unsloth on a CPU, where only uv is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from nb2ddp.rehearsal.stage import models
 from tests.checkout import copy
 
 ROOT = Path(__file__).resolve().parents[2]
-(LINE,) = re.findall(r"(?m)^(?:\$ )?(uvx .* nb2ddp run .*)$", (ROOT / "README.md").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+((LINE, SHOWN),) = re.findall(r"(?s)```console\n\$ (uvx [^\n]* nb2ddp run [^\n]*)\n(.*?)```", README)
 LIMIT = 500  # seconds; most of them for downloads, the first time
 
 pytestmark = pytest.mark.e2e
@@ -56,6 +57,6 @@ def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
     if "error sending request" in done.stderr or "Failed to fetch" in done.stderr:
         pytest.skip("no package index answers")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "This machine has no GPU: 2 processes train on the CPU." in done.stderr
-    assert "Samples a step: 8 (per-device batch 2 x accumulation 2 x processes 2; in the notebook 8)" in done.stdout
+    for part in re.split(r"\.\.\.|\n|[\d.]{4,}", SHOWN):  # whatever the losses and the seconds are
+        assert part.strip() in done.stderr + done.stdout
     assert (clone / "alpaca_lora" / "adapter_model.safetensors").exists()

@@ -1,4 +1,4 @@
-"""README's third command, typed in a clone: two processes train with real Unsloth on a CPU, where only uv is installed."""
+"""README's third command, typed in a clone: where only uv is installed, two processes train with Unsloth on a CPU."""
 
 from __future__ import annotations
 

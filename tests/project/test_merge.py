@@ -146,6 +146,13 @@ class TestCommand:
         assert command("a.ipynb", "mine.py", "--keep", "nothing").exit_code == 0
         assert files(tmp_path) == {"a.ipynb", "mine.py", "accelerate_config.yaml"}
 
+    def test_another_folder_is_a_way_out(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        (tmp_path / "accelerate_config.yaml").write_text("distributed_type: DEEPSPEED\n")
+        assert "give the script another folder, or replace it with --keep nothing" in command("a.ipynb").output
+        assert command("a.ipynb", "out/a.py").exit_code == 0
+        assert (tmp_path / "accelerate_config.yaml").read_text() == "distributed_type: DEEPSPEED\n"
+
     def test_an_empty_file_is_nobodys(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         (tmp_path / "a.py").touch()

@@ -32,9 +32,8 @@ _OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
 #: An install that is switched off.
 _SWITCHED_OFF = re.compile(r"^#[# ]*[!%]?(?:pip|uv pip|conda) install\b", re.M)
 #: What is installed from a file or a folder, which may come with the job.
-_FROM_FILE = re.compile(
-    r"\binstall\b[^\n;&|]*?[\s'\"]((?:-r|--requirement|-e|--editable)[ =]+[^\s'\",$:]+)(?![^\s'\",$])"
-)
+_FROM_FILE = re.compile(r"(?:-r|--requirement|-e|--editable)[ =]+[^\s$:]+(?!\S)")
+_INSTALL_LINE = re.compile(r"\binstall\b[^\n;&|]*")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
 _NEEDLESS = "only the install needs it; the script leaves it out"
 
@@ -81,7 +80,10 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     if packages := ", ".join(dict.fromkeys(named)):
         said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
         return f"{said}: install it on each machine, before the job", Severity.WARNING
-    if files := " ".join(dict.fromkeys(_FROM_FILE.findall(text))):
+    lines = re.sub(r"[\"',()]+", " ", "\n".join(_INSTALL_LINE.findall(text)))
+    if files := " ".join(
+        dict.fromkeys(re.sub(r"(-r|--requirement)[ =]+", "-r ", found) for found in _FROM_FILE.findall(lines))
+    ):
         said = "installs what no requirements file holds; the script leaves it out"
         return f"{said}: run pip install {files} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None

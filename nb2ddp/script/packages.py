@@ -359,7 +359,7 @@ class _Reading:
             self._note(cell, f"not a package of an index: {line}")
             return None
         name = canonicalize_name(own.name) if own else _name_of_url(word)
-        if name in _PACKAGES["installers"] and self._taken_by(name) is None:
+        if name == "marimo" or (name in _PACKAGES["installers"] and self._taken_by(name) is None):
             return None
         new, why = own or Requirement(name), ""
         if name in _allowed() and (source := _SOURCE.search(word)):

@@ -144,9 +144,14 @@ def values(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [resolved(tree, each) for each in passed(tree, param)] if isinstance(param, cst.Param) else [value]
 
 
-def resolved(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return what an expression stands for through names, entries and attributes: `Path("out")` of `paths["out"]`."""
-    return tree.followed(node, lambda link: _stands_for(tree, link))[-1]
+def resolved(tree: Tree, node: cst.BaseExpression, pending: tuple[cst.CSTNode, ...] = ()) -> cst.BaseExpression:
+    """Return what an expression stands for through names, entries and attributes: `Path("out")` of `paths["out"]`.
+
+    `pending` holds the expressions whose resolution asks for this one: `f = f.name` stands for itself.
+    """
+    if node in pending:
+        return node
+    return tree.followed(node, lambda link: _stands_for(tree, link, (*pending, node)))[-1]
 
 
 def filled(tree: Tree, text: str) -> str:
@@ -160,17 +165,19 @@ def filled(tree: Tree, text: str) -> str:
     return _FILLED.sub(fill, text)
 
 
-def _stands_for(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _stands_for(
+    tree: Tree, node: cst.BaseExpression, pending: tuple[cst.CSTNode, ...] = ()
+) -> cst.BaseExpression | None:
     """Return what a name is bound to, what a dictionary has under a key, or what an object keeps as an attribute."""
     match node:
         case cst.Name():
             return binding.value if (binding := tree.binding(node)) is not None else None
         case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=key))]):
-            return _entry(tree, node.value, key)
+            return _entry(tree, node.value, key, pending)
         case cst.Call(func=cst.Attribute(value=owner, attr=cst.Name(value="get")), args=[first, *_]):
-            return _entry(tree, owner, first.value)
+            return _entry(tree, owner, first.value, pending)
         case cst.Attribute():
-            return attribute(tree, node) or _field(tree, node)
+            return attribute(tree, node) or _field(tree, node, pending)
     return None
 
 
@@ -183,9 +190,11 @@ def _is_chosen(tree: Tree, node: cst.BaseExpression) -> bool:
     return sum(each.offset < tree.start(node) for each in tree.bindings(name, binding.node)) > 1
 
 
-def _entry(tree: Tree, owner: cst.BaseExpression, key: cst.BaseExpression) -> cst.BaseExpression | None:
+def _entry(
+    tree: Tree, owner: cst.BaseExpression, key: cst.BaseExpression, pending: tuple[cst.CSTNode, ...]
+) -> cst.BaseExpression | None:
     """Return the value of a dictionary's key."""
-    name, whole = tree.literal(key), owner if isinstance(owner, cst.Name) else resolved(tree, owner)
+    name, whole = tree.literal(key), owner if isinstance(owner, cst.Name) else resolved(tree, owner, pending)
     found = entry(tree, whole, name) if isinstance(name, str) else None
     return None if found is None else found.value
 
@@ -198,9 +207,9 @@ def attribute(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:
     return of_it[0].value if len(of_it) == 1 else None
 
 
-def _field(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:
+def _field(tree: Tree, node: cst.Attribute, pending: tuple[cst.CSTNode, ...]) -> cst.BaseExpression | None:
     """Return what an object or a class has as an attribute from where it is made, if no other line sets it."""
-    name, made = node.attr.value, resolved(tree, node.value)
+    name, made = node.attr.value, resolved(tree, node.value, pending)
     if any(isinstance(tree.parents[each], (cst.AssignTarget, cst.AugAssign)) for each in tree.attributes(name)):
         return None
     if isinstance(made, cst.Call):

@@ -41,8 +41,11 @@ def excess(source: str) -> tuple[int, str] | None:
             warnings.simplefilter("ignore")  # of escapes in the notebook's strings
             level: list[ast.AST] = [ast.parse(source)]
     except SyntaxError as error:
-        is_nested = "too many nested" in error.msg
-        return (error.lineno or 1, f"more than {_BRACKETS} brackets are open") if is_nested else None
+        if "too many nested" in error.msg:
+            return error.lineno or 1, f"more than {_BRACKETS} brackets are open"
+        if len(re.findall(r"[(\[{]", long)) <= LEVELS:
+            return None
+        level = []  # no Python, which LibCST would read for minutes before it says so
     except (RecursionError, MemoryError):
         level = []
     for _ in range(LEVELS):

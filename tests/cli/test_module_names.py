@@ -56,8 +56,8 @@ def test_every_door_refuses_it() -> None:
     "name", ["alpaca", "train", "finetune", "Llama3.1_(8B)-Alpaca", "test", "Torch", "llama-torch"]
 )
 def test_other_names_are_free(command: Command, tmp_path: Path, name: str) -> None:
-    speaks = ("import torch  # not alpaca", "rows = load_dataset('alpaca')", "!pip install alpaca-lora ./train/x")
-    speaks += ("!pip install unsloth  # to train, finetune or test on your own machine, or a rented one",)
+    speaks = ["import torch  # not alpaca", "rows = load_dataset('alpaca')", "!pip install alpaca-lora ./train/x"]
+    speaks.append("!pip install unsloth  # to train, finetune or test on your own machine, or a rented one")
     write(tmp_path / f"{name}.ipynb", markdown("import the alpaca rows to train and test"), *speaks, *CELLS)
     assert command(f"{name}.ipynb").exit_code == 0
     assert (tmp_path / f"{name}.py").exists()

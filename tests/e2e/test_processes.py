@@ -42,7 +42,8 @@ def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
 def play(starter: Starter, folder: Path, rank: int | None, text: str = SCRIPT) -> Process:
     """Start a process of several, or the one of a run in which what made data must hold is learnt."""
     script = folder / "train.py"
-    script.write_text(text)
+    if not script.exists() or script.read_text() != text:  # another process may be reading it
+        script.write_text(text)
     about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False}
     about |= {"schema": str(folder / "schema.json"), "rows": {}, "splits": []}
     about |= {"data": "", "beside": str(folder), "server": 9}

@@ -143,19 +143,20 @@ class Installs:
     def _gone(self) -> set[cst.CSTNode]:
         """What leaves, imported names too: all that only installs need, directly or through others.
 
-        Each round adds, all at once, what nothing that stays needs any more; so the order of a set is of no account.
+        Each round puts back, all at once, what something that stays needs; so the order of a set is of no account, and
+        what reads each other leaves together.
         """
-        gone, near = set[cst.CSTNode](), set[cst.CSTNode]()
-        new = set(self.installing)
-        for cell in self.cells:
-            lines = [part for line in self._source.lines_of(cell) for part in small_statements(line)]
-            near |= {part for line in lines for part in (line, *self._tree.within(line, cst.ImportAlias))}
-        while new:
-            new = new.union(*map(self._told, new))
-            gone |= new
-            near |= {each for node in new for each in self._around(node) if self._may_go(each)}
-            new = {node for node in near - gone if self._goes(node, gone)}
-        return gone
+        gone = set(reached([*self.installing, *self._idle], self._near))
+        while True:
+            stays = gone - self.installing.union(*map(self._told, gone))
+            back = {node for node in stays if not self._goes(node, gone)}
+            if not back:
+                return gone
+            gone -= back
+
+    def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """What may leave with a node."""
+        return [*self._told(node), *filter(self._may_go, self._around(node))]
 
     def _is_capture(self, line: cst.CSTNode) -> bool:
         """True for the line that stands for a `%%capture` or the like above code."""
@@ -210,15 +211,22 @@ class Installs:
             return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
-        return self._is_dead(node, gone) and (self._serves(node, gone) or self._is_idle(node, gone))
+        return self._is_dead(node, gone) and (self._serves(node, gone) or node in self._idle)
 
-    def _is_idle(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
-        """True beside an install for an import of Python's own modules of which nothing that stays reads any."""
-        line = self._tree.parents[node]
-        if not isinstance(line, cst.Import) or self._cell(node) not in self.cells:
-            return False
-        modules = {alias.evaluated_name.split(".")[0] for alias in line.names}
-        return modules <= sys.stdlib_module_names and all(self._is_dead(alias, gone) for alias in line.names)
+    @cached_property
+    def _idle(self) -> set[cst.CSTNode]:
+        """Imports of Python's own modules, and values worked out for nothing, in cells that install and bind names."""
+        tree = self._tree
+        lines = [*tree.live(cst.Expr), *tree.live(cst.Assign)]
+        beside = [line for line in lines if self._cell(line) in self.cells and line not in self.installing]
+        working = {self._cell(line) for line in beside if tree.function(line) is None and not self._may_go(line)}
+        found: list[cst.CSTNode] = [
+            line for line in beside if isinstance(line, cst.Assign) and tree.within(line.value, cst.Call)
+        ]
+        for line in tree.live(cst.Import):
+            modules = {alias.evaluated_name.split(".")[0] for alias in line.names}
+            found += line.names if modules <= sys.stdlib_module_names else ()
+        return {each for each in found if self._cell(each) in self.cells - working and not self._users(each)}
 
     def _is_dead(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True where nothing that stays reads what a statement binds, but to speak of it."""
@@ -323,6 +331,8 @@ class Installs:
 
     def _only_binds(self, node: cst.CSTNode) -> bool:
         """True for a statement that binds plain names, and has no other effect."""
+        if isinstance(node, cst.Assert):  # `assert (found := ...)`
+            return bool(self._tree.binds(node)) and self._looks(node.test)
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
         parts = (cst.Attribute, cst.Subscript)

@@ -30,6 +30,13 @@ def owner_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
     return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
+def root_of(node: cst.CSTNode) -> cst.CSTNode:
+    """Return what an item or an attribute belongs to: `x` of `x.a[0]`; of all else, itself."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+    return node
+
+
 def taker(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
     """The call that is given a node as an argument."""
     above = tree.parents[node]

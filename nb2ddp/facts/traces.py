@@ -7,7 +7,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
-from nb2ddp.facts.flow import callees, owner_of, reached
+from nb2ddp.facts.flow import callees, owner_of, reached, root_of
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
@@ -103,8 +103,7 @@ class Traces:
 
     def _made_in(self, code: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
         """What code binds a name to, `figure, axes = subplots()` too, or the `with` that does; of `x.a[0]`, of `x`."""
-        while isinstance(node, (cst.Attribute, cst.Subscript)):
-            node = node.value
+        node = root_of(node)
         binding, (start, end) = self.tree.binding(node), self.tree.span(code)
         if binding is None or not start <= binding.offset < end:
             return None

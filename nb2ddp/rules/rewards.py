@@ -9,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import owner_of
+from nb2ddp.facts.flow import owner_of, root_of
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
@@ -180,7 +180,7 @@ def _places(tree: Tree, function: Function) -> Iterator[cst.CSTNode]:
         if re.match(r"enumerate\(|range\(len\(", tree.text(loop.iter)) and isinstance(target, cst.Name):
             counts.update([target.value] if any(isinstance(each, cst.Param) for each in given) else [])
     for step in tree.within(function, cst.AugAssign):
-        name = _root(step.target)
+        name = root_of(step.target)
         if tree.around(step, *_LOOPS) and _is_global(tree, name):
             counts.add(tree.text(name))
     for use in tree.within(function, cst.Name):
@@ -189,7 +189,7 @@ def _places(tree: Tree, function: Function) -> Iterator[cst.CSTNode]:
                 case cst.SimpleStatementLine() | cst.CompFor():
                     break
                 case cst.Subscript():
-                    if use not in tree.within(above.value, cst.Name) and _is_global(tree, _root(above.value)):
+                    if use not in tree.within(above.value, cst.Name) and _is_global(tree, root_of(above.value)):
                         yield above
                 case cst.Call() if _SEED.fullmatch(tree.text(above.func)):
                     yield above
@@ -197,14 +197,7 @@ def _places(tree: Tree, function: Function) -> Iterator[cst.CSTNode]:
                     yield above.value
 
 
-def _root(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return what an item or attribute is of."""
-    while isinstance(node, (cst.Attribute, cst.Subscript)):
-        node = node.value
-    return node
-
-
-def _is_global(tree: Tree, node: cst.BaseExpression) -> bool:
+def _is_global(tree: Tree, node: cst.CSTNode) -> bool:
     """Return whether a node is a name that the functions of a notebook share."""
     if not isinstance(node, cst.Name):
         return False

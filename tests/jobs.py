@@ -29,7 +29,11 @@ STEPS = 20
 #: Its own module, as a user has one beside a notebook: each process writes down what it logs.
 _STEPS = """\
 import json, os
+import torch
 from transformers import TrainerCallback
+
+load = torch.load  # which does not know "cpu:0", where transformers puts what several processes on CPUs load
+torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
 
 class Steps(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):

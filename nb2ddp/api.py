@@ -8,11 +8,11 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from nb2ddp.options import Options
-from nb2ddp.project.files import Job, read
+from nb2ddp.project.files import Job, Mode, read
 from nb2ddp.project.inputs import find, script_for
 from nb2ddp.project.outputs import write
 from nb2ddp.project.plan import check_outputs
-from nb2ddp.project.pool import Mode, converted, recalling, run
+from nb2ddp.project.pool import converted, recalling, run
 from nb2ddp.results import Result
 
 

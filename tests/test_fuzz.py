@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from nb2ddp.codes import INTERNAL
 from nb2ddp.notebook.magics import mask
 from nb2ddp.options import Options
-from nb2ddp.project.files import Job
+from nb2ddp.project.files import Job, Mode
 from nb2ddp.project.inputs import Input, InputError, script_for
-from nb2ddp.project.pool import Mode, convert_job
+from nb2ddp.project.pool import convert_job
 from nb2ddp.results import Result, Status
 from nb2ddp.rules.index import RULES
 from tests.examples import examples

@@ -20,7 +20,7 @@ ROOMS = (
 #: Values that every room may speak of.
 GROUND = ("__init__", "results", "options", "settings", "codes", "versions", "toml")
 #: The longest way down from a module to one that imports nothing of the package.
-FLOORS = 12
+FLOORS = 11
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))

@@ -122,7 +122,7 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-    from nb2ddp.cli.command import USAGE_ERRORS, execute
+    from nb2ddp.cli.arguments import USAGE_ERRORS
     from nb2ddp.cli.report import printable
 
     set_here = {key.replace("_", "-"): value for key, value in options.items() if value not in (None, ())}
@@ -133,3 +133,25 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     except USAGE_ERRORS as error:
         raise click.UsageError(printable(str(error)), ctx) from None
     ctx.exit(code)
+
+
+def execute(request: Request) -> int:
+    """Convert, print, and return the exit code.
+
+    Raises:
+        ConfigError, InputError, LaunchError, OptionsError: wrong usage; nothing has been written.
+    """
+    from nb2ddp.cli.arguments import planned
+    from nb2ddp.cli.printer import Printer
+    from nb2ddp.cli.report import exit_code, printable
+    from nb2ddp.cli.steps import next_steps
+    from nb2ddp.project.files import Mode
+    from nb2ddp.project.pool import run
+
+    plans, mode = planned(request)
+    jobs = [each.job for each in plans]
+    results = Printer(request, mode).show(run(jobs, mode))
+    if mode is Mode.WRITE and not request.quiet:
+        for line in next_steps(jobs, results):
+            click.echo(printable(line), err=True)
+    return max([0, *(exit_code(r, p.fails_on_warnings) for r, p in zip(results, plans, strict=True))])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from click import style
 
 from nb2ddp.codes import REMEMBERED
-from nb2ddp.project.plan import from_here
+from nb2ddp.project.files import from_here
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)

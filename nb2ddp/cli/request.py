@@ -25,7 +25,6 @@ class Request:
     form: Literal["text", "json", "github", "sarif"] = setting("text", "How to print findings.", key="format")
     verbose: bool = setting(False, "Print notes too: each rewritten line.", short="-v")
     quiet: bool = setting(False, "Print errors only.", short="-q")
-    starts: bool = False  #: the script is started next, so no line says how
 
     @property
     def level(self) -> Severity:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.command import USAGE_ERRORS, execute, planned
+from nb2ddp.cli.arguments import USAGE_ERRORS, planned
+from nb2ddp.cli.printer import Printer
+from nb2ddp.cli.report import exit_code
 from nb2ddp.cli.request import Request
-from nb2ddp.project.files import Job, content
+from nb2ddp.project import pool
+from nb2ddp.project.files import Job, content, from_here
 from nb2ddp.project.outputs import texts
-from nb2ddp.project.plan import from_here
 from nb2ddp.project.pool import converted, recalling
 from nb2ddp.rehearsal import environments, stage, uv
 from nb2ddp.results import NotebookError
@@ -50,16 +52,18 @@ def run(ctx: click.Context, /, source: str, script: str | None, gpus: int | None
     INPUT is a notebook or a link to one. Your edits of its script are kept. uv installs the packages into an
     environment in the cache folder, where the next run finds it. Without a GPU, two processes train on the CPU.
     """
-    request = Request((source, script) if script else (source,), {}, starts=True)
+    request = Request((source, script) if script else (source,), {})
     try:
-        jobs = [each.job for each in planned(request)[0]]
-        if len(jobs) != 1:
+        plans, mode = planned(request)
+        if len(plans) != 1:
             raise click.UsageError("run takes one notebook", ctx)
-        if jobs[0].options.vllm_server:
+        job = plans[0].job
+        if job.options.vllm_server:
             raise click.UsageError("start its vLLM server first: nb2ddp INPUT prints the commands", ctx)
-        if code := 0 if is_dry else execute(request):
-            ctx.exit(code)
-        start = _start(jobs[0], gpus, is_dry=is_dry)
+        for result in () if is_dry else Printer(request, mode).show(pool.run([job], mode)):
+            if code := exit_code(result, plans[0].fails_on_warnings):
+                ctx.exit(code)
+        start = _start(job, gpus, is_dry=is_dry)
         if is_dry:
             click.echo("\n".join([shlex.join(["nb2ddp", *request.paths]), *start.typed]))
         else:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from nb2ddp.cli.estimate import in_one_line
 from nb2ddp.estimate.trainings import Training
-from nb2ddp.project.files import Job
-from nb2ddp.project.plan import from_here
+from nb2ddp.project.files import Job, from_here
 from nb2ddp.results import Result, Status
 from nb2ddp.rules import phases, trainer
 from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word, single_command

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from nb2ddp.options import Options
@@ -56,6 +57,12 @@ def check_target(path: Path) -> None:
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "is read-only", str(path))
+
+
+def from_here(path: Path) -> Path:
+    """Return a path relative to the current folder, if it lies below."""
+    full = Path(os.path.normpath(path.absolute()))
+    return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path
 
 
 def identities(path: Path) -> frozenset[object]:
@@ -144,6 +151,15 @@ class Job:
         except ValueError:  # on another drive
             return self.notebook.name
         return path.as_posix()
+
+
+class Mode(Enum):
+    """What to do with the conversion of a job."""
+
+    WRITE = "write"
+    CHECK = "check"  #: write nothing; say what is stale
+    DIFF = "diff"  #: write nothing; the result's text is what would change in the files
+    TEXT = "text"  #: write nothing; the result's text is the script
 
 
 def content(job: Job) -> bytes:

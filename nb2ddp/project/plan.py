@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nb2ddp.options import Options, arguments, typed
 from nb2ddp.project import config
-from nb2ddp.project.files import Job, identities
+from nb2ddp.project.files import Job, from_here, identities
 from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, named, script_for
 from nb2ddp.project.outputs import is_of_another
 from nb2ddp.script import stamp
@@ -127,12 +127,6 @@ def _last(job: Job) -> Mapping[str, Any] | None:
         return None if line is None or is_of_another(job, line.notebook) else typed(shlex.split(line.command))
     except (OSError, ValueError):
         return None
-
-
-def from_here(path: Path) -> Path:
-    """Return a path relative to the current folder, if it lies below."""
-    full = Path(os.path.normpath(path.absolute()))
-    return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path
 
 
 def check_outputs(jobs: Sequence[Job]) -> None:

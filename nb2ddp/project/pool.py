@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
@@ -19,7 +18,7 @@ from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import TYPED, LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
 from nb2ddp.project.config import settings
-from nb2ddp.project.files import Job, content, decode, reason
+from nb2ddp.project.files import Job, Mode, content, decode, reason
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Status
 from nb2ddp.settings import given
 
@@ -27,15 +26,6 @@ from nb2ddp.settings import given
 NO_TRAINER = ("DDP002", "DDP003")
 #: Fewer notebooks than this for each process do not repay starting it (about one second).
 JOBS_A_PROCESS = 4
-
-
-class Mode(Enum):
-    """What to do with a conversion."""
-
-    WRITE = "write"
-    CHECK = "check"  #: write nothing; say what is stale
-    DIFF = "diff"  #: write nothing; the result's text is what would change in the files
-    TEXT = "text"  #: write nothing; the result's text is the script
 
 
 _DO = {Mode.WRITE: outputs.write, Mode.CHECK: outputs.check, Mode.DIFF: outputs.difference}

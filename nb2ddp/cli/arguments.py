@@ -1,61 +1,22 @@
-"""Run what the command line asks for."""
+"""Decide what the positional arguments of a command line mean."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from io import TextIOWrapper
 from pathlib import Path
 
-import click
-
-from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
-from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
-from nb2ddp.project.files import STDIN
+from nb2ddp.project.files import STDIN, Mode, from_here
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
-from nb2ddp.project.plan import Choices, NoOutputError, Planned, from_here, plan, plan_one
-from nb2ddp.project.pool import Mode, run
-from nb2ddp.results import Result, Status
+from nb2ddp.project.plan import Choices, NoOutputError, Planned, plan, plan_one
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
 _STREAM = "-"
-
-
-def execute(request: Request) -> int:
-    """Convert, print and count.
-
-    Args:
-        request: what to do.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ConfigError, InputError, LaunchError, OptionsError: wrong usage; nothing has been written.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    plans, mode = planned(request)
-    jobs = [each.job for each in plans]
-    printer = _Printer(request, mode)
-    results: list[Result] = []
-    for result in run(jobs, mode):
-        results.append(result)
-        printer.show(result)
-    printer.end(results)
-    if mode is Mode.WRITE and not request.quiet and not request.starts:
-        for line in next_steps(jobs, results):
-            click.echo(report.printable(line), err=True)
-    codes = [report.exit_code(r, p.fails_on_warnings) for r, p in zip(results, plans, strict=True)]
-    return max([0, *codes])
 
 
 def _mode(request: Request) -> Mode:
@@ -143,60 +104,3 @@ def _plan_stream(request: Request, choices: Choices, mode: Mode) -> Planned:
     if not last.endswith(".py"):
         raise InputError(f"{last}: the name of a script must end in .py")
     return plan_one(notebook, Path(last), choices)
-
-
-class _Printer:
-    """Print results on standard output and everything else on standard error.
-
-    Args:
-        request: how to print.
-        mode: convert, check or diff.
-    """
-
-    def __init__(self, request: Request, mode: Mode) -> None:
-        self.request = request
-        self.mode = mode
-
-    def show(self, result: Result) -> None:
-        """Print one notebook's result."""
-        if self.request.form == "github":
-            for line in report.github_lines(result, self.request.level):
-                click.echo(line)
-        elif self.request.form == "text":
-            takes_stdout = self.request.diff or self.mode is Mode.TEXT
-            for line in report.text_lines(result, self.request.level):
-                click.echo(line, err=takes_stdout)
-            if self.mode is Mode.TEXT and result.status is not Status.FAILED:
-                sys.stdout.flush()
-                sys.stdout.buffer.write(result.text.encode())
-                return
-            is_shown = self.mode is not Mode.CHECK or self.request.diff or result.status is Status.FAILED
-            for line in result.text.splitlines() if is_shown else ():
-                click.echo(_diff_line(line))
-            if not self.request.quiet:
-                for line in report.done_lines(result, self.request.level):
-                    click.echo(line, err=True)
-
-    def end(self, results: Sequence[Result]) -> None:
-        """Print what is said of all notebooks together; on GitHub the summary goes to the job's page too."""
-        if self.request.form == "json":
-            click.echo(report.as_json(results))
-        elif self.request.form == "sarif":
-            from nb2ddp.cli.sarif import as_sarif
-
-            click.echo(as_sarif(results))
-        elif self.request.form == "github" and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
-            with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(summary.markdown(results))
-        if not self.request.quiet:
-            hidden = self.request.form in ("text", "github") and not self.request.verbose
-            click.echo(report.Counts(results).summary(shows_notes=not hidden), err=True)
-
-
-def _diff_line(line: str) -> str:
-    """Return a line of a diff in git's colours, with control characters escaped."""
-    text = report.printable(line.expandtabs())
-    if line.startswith(("--- ", "+++ ")):
-        return click.style(text, bold=True)
-    color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-    return click.style(text, fg=color) if color else text

@@ -147,7 +147,7 @@ class Batch:
             return f"{name}({arguments})"
         if size == "notebook" or gpu is None or self.why_kept:
             return f"{name}({arguments}, largest={values[0]})"
-        memory = f", gpu_memory={gpu.gigabytes}e9" if gpu.gigabytes != _DEFAULT_MEMORY else ""
+        memory = f", notebook_gpu={gpu.gigabytes}e9" if gpu.gigabytes != _DEFAULT_MEMORY else ""
         return f"{name}({arguments}{memory})"
 
     @property

@@ -23,7 +23,7 @@ from nb2ddp.syntax.tree import Function, Statement, Tree, argument, keyword, sma
 _ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
 _WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
 _PATIENCE = (
-    'os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "7200")  # seconds that processes wait for the main one at the end'
+    'os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "7200")  # seconds that a process waits for another, in training too'
 )
 
 

@@ -23,11 +23,11 @@ def share_rows(trainer: Any) -> None:
             if any(other != checksums for other in gather_object([checksums])):
                 print("The processes prepared different rows: all take the main process's")
                 table = broadcast_object_list([rows.with_format("arrow")[:].combine_chunks()])[0]
-                rows._data, rows._indices = datasets.table.InMemoryTable(table), None  # in place: transforms stay
+                rows._data, rows._indices = datasets.table.InMemoryTable(table), None  # keeps the data set's transforms
 
 
 def share_listed_rows(trainer: Any) -> None:
-    """Let all processes train on the main process's list or torch data set, if a sample of its rows differs."""
+    """Give all processes the main process's list or torch data set if theirs differ in a sample of the rows."""
     for name in ("train_dataset", "eval_dataset"):
         rows, sample = getattr(trainer, name), None
         if world_size > 1 and hasattr(rows, "__len__") and not isinstance(rows, (dict, datasets.Dataset)):
@@ -38,7 +38,7 @@ def share_listed_rows(trainer: Any) -> None:
             try:
                 setattr(trainer, name, broadcast_object_list([rows])[0])
             except (AttributeError, TypeError, pickle.PicklingError) as error:
-                sys.exit(f"The main process cannot send its rows, so prepare the same ones in all: {error}")
+                sys.exit(f"The main process cannot send its rows. Prepare the same rows in all processes: {error}")
 
 
 def share_streams(trainer: Any) -> None:

@@ -53,8 +53,8 @@ def test_eight_samples_keep_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_notebook_for_a_larger_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     start(monkeypatch, 1, 85.0)
-    assert batch.split_batch(2, 4, gpu_memory=40e9) == (4, 2)
-    assert batch.split_batch(2, 4, gpu_memory=80e9) == (2, 4)
+    assert batch.split_batch(2, 4, notebook_gpu=40e9) == (4, 2)
+    assert batch.split_batch(2, 4, notebook_gpu=80e9) == (2, 4)
 
 
 @pytest.mark.parametrize("gigabytes", [6.0, 15.8, 42.5, 85.0, 150.1])

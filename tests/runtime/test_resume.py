@@ -70,7 +70,7 @@ def test_the_newest_is_the_one_of_the_last_step(tmp_path: Path) -> None:
 )
 def test_a_checkpoint_of_another_training_ends_the_script(other: str, given: dict[str, Any], tmp_path: Path) -> None:
     newest = saved(tmp_path, 10, other)
-    with pytest.raises(SystemExit, match=r"checkpoint-10.complete.txt is of .*; this is .*: delete .* to start anew"):
+    with pytest.raises(SystemExit, match=r"checkpoint-10 is from .*, not .*: delete the checkpoints to start anew"):
         resume.last_checkpoint(trainer(tmp_path, **given))
     assert newest.exists()
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_another_training_ends_the_script(other: str, given: dic
 def test_older_releases_want_the_same_batch_of_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume, "compare_versions", lambda *_: True)
     saved(tmp_path, 10, f"{TRAINING}, per-device batch 4")
-    with pytest.raises(SystemExit, match=r"this is .* per-device batch 2:"):
+    with pytest.raises(SystemExit, match=r"not .* per-device batch 2:"):
         resume.last_checkpoint(trainer(tmp_path))
 
 
@@ -115,6 +115,19 @@ def test_a_job_that_gets_a_signal_saves_and_ends(number: int, tmp_path: Path) ->
         callback.on_save(args, state, control, model=None)
     assert ended.value.code == 128 + signal.SIGTERM
     assert resume.last_checkpoint(trainer(tmp_path)) == str(checkpoint)
+
+
+def test_a_signal_while_the_processes_compare_counts_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    callback, state = resume.SaveByTime(TRAINING, minutes=10), SimpleNamespace(global_step=8, max_steps=60)
+
+    def signaled_meanwhile(wanted: torch.Tensor, _: str) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return wanted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "reduce", signaled_meanwhile)
+        assert not step(callback, state).should_save
+    assert step(callback, state).should_save
 
 
 def test_a_training_is_saved_by_time_and_at_its_end(tmp_path: Path) -> None:

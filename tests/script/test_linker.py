@@ -66,7 +66,7 @@ def test_the_page_has_each_function_that_inserted_code_calls() -> None:
 
 def test_annotations_go() -> None:
     text = definitions()["split_batch"].text
-    assert text.startswith("def split_batch(per_device, accumulation, largest=0, gpu_memory=15e9):\n")
+    assert text.startswith("def split_batch(per_device, accumulation, largest=0, notebook_gpu=15e9):\n")
     assert definitions()["reward_calls"].text.startswith("reward_calls = Counter()  # ")
 
 

@@ -108,7 +108,7 @@ class TestSplitForTheGpu:
     )
     def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, gigabytes: int) -> None:
         source = convert_source(text(markdown(sentence), *CELLS[1:], metadata=metadata), name).files["train.py"]
-        memory = "" if gigabytes == 15 else f", gpu_memory={gigabytes}e9"
+        memory = "" if gigabytes == 15 else f", notebook_gpu={gigabytes}e9"
         assert f"= split_batch(2, 4{memory})  # 8 samples a step in the notebook\n" in source
 
     @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])

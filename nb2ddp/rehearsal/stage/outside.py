@@ -74,7 +74,8 @@ class Outside:
     ) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
         self.variables, self.beside, self.server = variables, beside, server
-        self.busy = self.has_programs = False
+        self.busy = False
+        self.has_programs = os.path.join(os.path.dirname(work), "programs")  # there once a process has asked for one
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
 
@@ -193,7 +194,7 @@ class Outside:
                 command = args if isinstance(args, str) else " ".join(map(str, args))
                 outside._clone(command, original)
                 outside.log.write(events.Program(command))
-                outside.has_programs = True
+                open(outside.has_programs, "w").close()
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
                 outside.started.append((self, command, outside.log.place()))
@@ -245,11 +246,12 @@ class Outside:
         time.sleep = sleep
 
     def _replace_servers(self) -> None:
-        """Answer in the place of a server that was not started, once the script has asked for programs."""
+        """Answer in the place of a server that was not started, once a process has asked for programs."""
         original = socket.socket.connect
 
         def connect(self_: Any, address: Any) -> None:
-            if self.has_programs and self_.family == socket.AF_INET and self.log.place():
+            has_programs = os.access(self.has_programs, os.F_OK)
+            if has_programs and self_.family == socket.AF_INET and self.log.place():
                 with socket.socket() as probe:  # one that was refused cannot be used again
                     try:
                         original(probe, address)

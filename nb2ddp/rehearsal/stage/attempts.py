@@ -10,6 +10,7 @@ import __future__
 import ast
 import builtins
 import contextlib
+import dis
 import importlib
 import os
 import re
@@ -19,6 +20,7 @@ import stat
 import sys
 import time
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from . import learn, packages
@@ -316,13 +318,15 @@ def _trains(statement: ast.stmt) -> bool:
 
 def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> Iterator[ast.stmt]:
     """The statements on which the trainings, or others, rest: what they read is bound, changed or written there."""
-    own = {each.name: each for each in tree.body if isinstance(each, _DEFINITIONS)}
+    own = {each.name: _reads(each) for each in tree.body if isinstance(each, _DEFINITIONS)}
     read: set[str] = set()
     for statement in reversed(tree.body):
         if begins(statement) or _changed(statement) & read:
             if isinstance(statement, ast.Assign):  # what they held before is read no more
                 read -= {each.id for each in statement.targets if isinstance(each, ast.Name)}
-            read |= _read(statement, own)
+            read |= _reads(statement)
+            while more := set[str]().union(*(own[name] for name in read & own.keys())) - read:
+                read |= more
             yield statement
 
 
@@ -332,23 +336,22 @@ def rests_on(source: str, line: int) -> set[str]:
     return {module.split(".")[0] for statement in needed for module, _ in _imports(statement)}
 
 
-def _read(node: ast.AST, own: dict[str, Any]) -> set[str]:
-    """The names that a statement reads, itself or in functions of the script's own, and the files that it names."""
-    names = _free(node)
-    rest = {name: each for name, each in own.items() if name not in names or each is node}
-    return names.union(_files(node), *(_read(own[name], rest) for name in names & own.keys() if own[name] is not node))
+def _names(statement: ast.stmt, *operations: str) -> set[str]:
+    """The script's names on which the code of a statement, and of functions in it, has these operations."""
+    codes = [compile(ast.Module([statement], []), "<statement>", "exec")]
+    for code in codes:
+        codes += (each for each in code.co_consts if isinstance(each, CodeType))
+    return {str(step.argval) for code in codes for step in dis.get_instructions(code) if step.opname in operations}
 
 
-def _free(node: ast.AST) -> set[str]:
-    """The names that are read in a node, but for those of its functions and comprehensions alone."""
-    names = set().union(*map(_free, ast.iter_child_nodes(node)))
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        names.add(node.id)
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        names -= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | _bound(node)
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-        names -= {name for each in node.generators for name in _bound(each.target)}
-    return names
+def _reads(statement: ast.stmt) -> set[str]:
+    """The names that a statement, or a function in it, reads, and the files that it names."""
+    return _names(statement, "LOAD_NAME", "LOAD_GLOBAL") | {*_files(statement)}
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds."""
+    return _names(statement, "STORE_NAME", "STORE_GLOBAL")
 
 
 def _files(node: ast.AST) -> Iterator[str]:
@@ -357,28 +360,17 @@ def _files(node: ast.AST) -> Iterator[str]:
     return (os.path.basename(text) for text in texts if isinstance(text, str) and _FILE.fullmatch(text))
 
 
-def _bound(node: ast.AST) -> set[str]:
-    """The names that a statement binds."""
-    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
-    found |= {each.name for each in ast.walk(node) if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
-    imported = (each for each in ast.walk(node) if isinstance(each, (ast.Import, ast.ImportFrom)))
-    return found | {(each.asname or each.name).split(".")[0] for one in imported for each in one.names}
-
-
-def _changed(node: ast.AST) -> set[str]:
+def _changed(statement: ast.stmt) -> set[str]:
     """The names that a statement binds, those whose values it may change, and the files that it may write."""
-    found = _bound(node) | {*_files(node)}
-    for each in ast.walk(node):
+    found = _bound(statement) | {*_files(statement)}
+    for each in ast.walk(statement):
         root: ast.AST | None = None
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr not in _LOOKS:
             root = each.func
         elif isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
             root = each
-        while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
-            gives = root.func if isinstance(root, ast.Call) else root
-            if isinstance(gives, ast.Name) or (isinstance(gives, ast.Attribute) and gives.attr in _LOOKS):
-                break  # what it gives is changed
-            root = root.func if isinstance(root, ast.Call) else root.value
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
         if isinstance(root, ast.Name):
             found.add(root.id)
     return found
@@ -387,6 +379,6 @@ def _changed(node: ast.AST) -> set[str]:
 def _is_own(error: BaseException, source: str) -> bool:
     """Whether the script reads a name that it never binds."""
     name = getattr(error, "name", None)
-    if not isinstance(error, NameError) or not name or hasattr(builtins, name):
+    if type(error) is not NameError or not name or hasattr(builtins, name):
         return False
-    return name not in {each for node in ast.parse(source).body for each in _bound(node)}
+    return name not in set[str]().union(*map(_bound, ast.parse(source).body))

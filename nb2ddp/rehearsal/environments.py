@@ -1,6 +1,6 @@
 """Where a script is rehearsed: the environment of this program, or one that uv makes with the versions of the job.
 
-Made environments lie in the cache folder, each under a hash of what was resolved; those that were used last are kept.
+Made environments lie in the cache folder, each under a hash of what was asked for; those that were used last are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from nb2ddp.rehearsal.stage import about
 from nb2ddp.versions import pins, tables
 
 KEPT = 4  #: environments, of one or two gigabytes each
-_DAY = 24 * 3600.0  # seconds for which an answer of the package index is good
+_HOUR = 3600.0  # seconds
+_UNFIT = "left-out.txt"  #: in an environment: packages that are not built for its torch
 #: The packages that train; what others there are changes nothing that a verdict speaks of.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "trl", "peft", "sentence_transformers", "unsloth")
 #: What a rehearsal needs besides, whatever the notebook installs.
@@ -135,16 +136,14 @@ def made(
     root = folder or home()
     root.mkdir(parents=True, exist_ok=True)
     lines, left = _installable(wanted, libraries)
-    tell("asking the package index for versions")
-    lock, unfit = _fitting(_lock(lines, root))
-    place = root / hashlib.sha256(f"{python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
+    about_it = [lines, python(), platform.machine(), tables()["cpu"]]
+    place = root / hashlib.sha256(json.dumps(about_it).encode()).hexdigest()[:16]
     if not place.is_dir():
-        tell("installing packages")
-        tell("")  # uv shows its own progress on a terminal
-        _make(lock, place)
+        tell("asking the package index for versions")
+        _make(lines, place, tell)
     os.utime(place)
     _prune(root, KEPT)
-    program = interpreter(place)
+    program, unfit = interpreter(place), (place / _UNFIT).read_text(encoding="utf-8").split()
     notes = [f"left out, as it needs a GPU: {', '.join(left)}"] if left else []
     notes += [f"left out, as no index has it for this build of torch: {', '.join(unfit)}"] if unfit else []
     said = subprocess.run([program, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
@@ -209,23 +208,6 @@ def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], l
     return [line for line in lines if _package(line) not in NEEDS_GPU] + missing, left
 
 
-def _lock(lines: Sequence[str], root: Path) -> str:
-    """What the lines resolve to: asked for once a day, or as it was where no index answers."""
-    key = hashlib.sha256(json.dumps([lines, python(), tables()["cpu"]]).encode()).hexdigest()[:16]
-    kept = root / f"{key}.lock"
-    if kept.exists() and time.time() - kept.stat().st_mtime < _DAY:
-        return kept.read_text(encoding="utf-8")
-    try:
-        with tempfile.TemporaryDirectory(prefix="nb2ddp-uv-") as scratch:
-            lock = _resolved(lines, Path(scratch))
-    except uv.UvError:
-        if not kept.exists():
-            raise
-        lock = kept.read_text(encoding="utf-8")
-    kept.write_text(lock, encoding="utf-8")
-    return lock
-
-
 def _resolved(lines: Sequence[str], scratch: Path) -> str:
     """What the lines resolve to: where nothing else asks for a version of torch, to that of our tests."""
     with contextlib.suppress(uv.UvError):
@@ -245,13 +227,17 @@ def _fitting(lock: str) -> tuple[str, list[str]]:
     return "".join(f"{line}\n" for line in kept), unfit
 
 
-def _make(lock: str, place: Path) -> None:
+def _make(lines: Sequence[str], place: Path, tell: Callable[[str], None]) -> None:
     """Make an environment beside its place, and move it there whole."""
     scratch = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
     try:
+        lock, unfit = _fitting(_resolved(lines, scratch))
+        tell("installing packages")
+        tell("")  # uv shows its own progress on a terminal
         file = scratch / "lock.txt"
         file.write_text(lock, encoding="utf-8")
         uv.install(file, scratch / "made", python=python(), is_shown=sys.stderr.isatty())
+        (scratch / "made" / _UNFIT).write_text(" ".join(unfit), encoding="utf-8")
         if not place.is_dir():  # else another process was faster
             (scratch / "made").rename(place)
     finally:
@@ -267,8 +253,8 @@ def _places(root: Path) -> list[Path]:
 def _prune(root: Path, kept: int) -> None:
     """Remove what was used before those that are kept, unless a rehearsal may still run in it."""
     for place in _places(root)[kept:]:
-        if time.time() - place.stat().st_mtime > _DAY / 24:
+        if time.time() - place.stat().st_mtime > _HOUR:
             shutil.rmtree(place, ignore_errors=True)
     for scratch in root.glob("new-*"):  # of one that was killed
-        if time.time() - scratch.stat().st_mtime > _DAY:
+        if time.time() - scratch.stat().st_mtime > 24 * _HOUR:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -48,9 +48,9 @@ class Hub:
     offered: dict[tuple[str, str], str] = field(default_factory=dict)  #: (kind, id) -> what went wrong, or ""
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._problems: dict[tuple[str, str], str] = {}
         self._closed = threading.Event()
+        self._problems: dict[tuple[str, str], str] = {}
+        self._expected: list[tuple[str, str]] = []
         self.is_building = False
         (self.folder / "asked").mkdir(parents=True)
         threading.Thread(target=self._answer, daemon=True).start()
@@ -60,14 +60,8 @@ class Hub:
         self._closed.set()
 
     def prepare(self, models: Sequence[str], datasets: Sequence[str]) -> None:
-        """Begin to build what will be asked for."""
-
-        def build() -> None:
-            for kind, names in (("models", models), ("datasets", datasets)):
-                for name in names:
-                    self._built(kind, name)
-
-        threading.Thread(target=build, daemon=True).start()
+        """Build what will be asked for, as long as nothing is."""
+        self._expected += [("models", name) for name in models] + [("datasets", name) for name in datasets]
 
     @property
     def origins(self) -> dict[str, str]:
@@ -77,21 +71,22 @@ class Hub:
     def _answer(self) -> None:
         while not self._closed.wait(0.05):
             with contextlib.suppress(OSError):
-                for file in (self.folder / "asked").iterdir():
+                for file in (asked := [*(self.folder / "asked").iterdir()]):
                     kind, _, name = file.name.partition("--")
                     name = name.replace("--", "/")
                     if _is_offered(kind, name, self.hints):
                         self.offered[kind, name] = self._built(kind, name)
                     file.unlink()
+                if self._expected and not asked:
+                    self._built(*self._expected.pop(0))
 
     def _place(self, kind: str, name: str) -> Path:
         return self.folder / f"{kind}--{name.replace('/', '--')}" / "snapshots" / COMMIT
 
     def _built(self, kind: str, name: str) -> str:
         """What went wrong when a repository was built, or ""."""
-        with self._lock:
-            if (kind, name) not in self._problems:
-                self._problems[kind, name] = self._build(kind, name)
+        if (kind, name) not in self._problems:
+            self._problems[kind, name] = self._build(kind, name)
         return self._problems[kind, name]
 
     def _build(self, kind: str, name: str) -> str:

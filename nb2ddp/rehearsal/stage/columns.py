@@ -221,17 +221,14 @@ def columns(tree: ast.Module) -> list[str]:
 def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
     """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are given.
 
-    A column that the script makes itself is none of its source's, unless it is read before, or where it is made.
+    A column that the script makes itself is none of its source's.
     """
-    made = _NO_COLUMN | {"labels"} if makes_labels else _NO_COLUMN
-    written = {(holder, name): line for holder, name, line in reversed([*_written(tree)])}
-    returned = set(_returned(tree))
-    produced = {name for _, name in written} | returned
+    made = {*_made(tree)}
+    no_column = _NO_COLUMN | {"labels"} if makes_labels else _NO_COLUMN
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := constant(node.slice)) and isinstance(node.ctx, ast.Load):
             holder = ast.unparse(node.value)
-            is_own = node.lineno > written.get((holder, name), node.lineno) or name in made | returned
-            if not is_own and "environ" not in holder and not holder.endswith(".metrics"):
+            if name not in made | no_column and "environ" not in holder and not holder.endswith(".metrics"):
                 yield name
         elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := constant(node.value)):
             yield name
@@ -239,24 +236,20 @@ def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
             given = node.args[0]
             of_dict = given.keys if isinstance(given, ast.Dict) else [given]  # `rename_columns({old: new})`
             listed = given.elts if isinstance(given, (ast.List, ast.Tuple)) else of_dict
-            yield from (name for each in listed if (name := constant(each)) and name not in made | produced)
+            yield from (name for each in listed if (name := constant(each)) and name not in made | no_column)
 
 
-def _written(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """What the script subscripts to write into it, with which name, and the last line of the statement."""
-    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and (name := constant(target.slice)):
-                yield ast.unparse(target.value), name, node.end_lineno or node.lineno
-
-
-def _returned(tree: ast.AST) -> Iterator[str]:
-    """The keys of dictionaries that functions return, which they do not read themselves."""
+def _made(tree: ast.AST) -> Iterator[str]:
+    """What statements write into rows, and functions return in dictionaries, without reading it themselves."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            inside = [*ast.walk(node)]
-            read = {constant(each.slice) for each in inside if isinstance(each, ast.Subscript)}
+        made: list[ast.expr | None] = []
+        if isinstance(node, ast.Assign):
+            made += [each.slice for each in node.targets if isinstance(each, ast.Subscript)]
+        elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
             given = [node.body] if isinstance(node, ast.Lambda) else []
-            given += [each.value for each in inside if isinstance(each, ast.Return) and each.value]
-            keys = (constant(key) for value in given if isinstance(value, ast.Dict) for key in value.keys)
-            yield from (key for key in keys if key and key not in read)
+            given += [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
+            made += [key for value in given if isinstance(value, ast.Dict) for key in value.keys]
+        if made:
+            inside = (each for each in ast.walk(node) if isinstance(each, ast.Subscript))
+            read = {constant(each.slice) for each in inside if isinstance(each.ctx, ast.Load)}
+            yield from (name for key in made if (name := constant(key)) and name not in read)

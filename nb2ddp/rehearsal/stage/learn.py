@@ -7,7 +7,7 @@ may be learnt of which exception is one table, `_REPAIRS`.
 from __future__ import annotations
 
 import ast
-import json
+import copy
 import os
 import re
 import sys
@@ -262,13 +262,6 @@ def _leave_whole(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return place.schema.set("is_whole", True, "data sets have no splits")
 
 
-def _write_json(error: BaseException, place: Place, _: re.Match[str]) -> bool:
-    """A text that was made is read as JSON."""
-    path = place.schema.maker.path(error.doc) if isinstance(error, json.JSONDecodeError) else None
-    is_new = path is not None and place.kind(path) != "json"
-    return is_new and place.schema.put(path or (), {"kind": "json", "of": keyed()}, "is JSON")
-
-
 def _give_key(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     """A key is read of a text, or of a list; or an element of what is no list."""
     if not isinstance(place.node, ast.Subscript):
@@ -285,19 +278,14 @@ def _give_key(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return schema.add(path, key)
 
 
-def _make_conversation(_: BaseException, place: Place, __: re.Match[str]) -> bool:
-    """A chat template is given what does not say whose turn it is."""
-    return any(place.schema.put(path, turns("role"), "is a conversation") for path in _given(place))
-
-
-def _be_what_has(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _be_what_has(error: BaseException, place: Place, found: re.Match[str]) -> bool:
     """A method of another type is asked for: of the first type that has it."""
     if not isinstance(place.node, ast.Attribute):
         return False
     asked, holder = place.node.attr, place.node.value
     path, value = place.path(holder), place.value(holder)
     if not path:  # numbers do not tell of which column they are
-        return type(value) is int and hasattr(str, asked) and _make_texts(place.schema)
+        return type(value) is int and hasattr(str, asked) and _make_texts(error, place, found)
     shapes: Iterable[tuple[type, Shape]] = (
         (str, plain()),
         (dict, keyed(**{key: by_name(key) for key in _keys_of(holder, place)})),
@@ -338,47 +326,33 @@ def _add_columns(_: BaseException, place: Place, found: re.Match[str]) -> bool:
     return sum(place.schema.add((), name) for _, name in _QUOTED.findall(found[1])) > 0
 
 
-def _given(place: Place) -> list[Path]:
-    """The parts of rows that a call is given."""
-    if not isinstance(place.node, ast.Call):
-        return []
-    given = (*place.node.args, *(each.value for each in place.node.keywords))
-    return [path for each in given if (path := place.path(each))]
+def _parts(node: ast.AST | None) -> list[ast.expr]:
+    """What an expression works on; last the value of a call, which may be what is looped over."""
+    match node:
+        case ast.Call(args=args, keywords=keywords):
+            return [*args, *(each.value for each in keywords), node]
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.expr():
+            return [node]
+    return []
 
 
-def _give_number(_: BaseException, place: Place, __: re.Match[str]) -> bool:
-    """A function, or an operator, takes numbers."""
-    paths = _given(place)
-    match place.node:
-        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right, *_]):
-            sides = (side for side in (left, right) if isinstance(place.value(side), str))
-            paths = [path for side in sides if (path := place.path(side))]
-    return any(place.schema.put(path, plain("number"), "is a number") for path in paths[:1])
+def _be(shape: Shape, why: str, *types: type) -> Repair:
+    """A repair: the first part of a row on which an expression works, and that is none of these types, has a shape."""
+
+    def repair(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+        wrong = (each for each in _parts(place.node) if not isinstance(place.value(each), types))
+        return any(place.schema.put(path, copy.deepcopy(shape), why) for each in wrong if (path := place.path(each)))
+
+    return repair
 
 
-def _give_text(error: BaseException, place: Place, found: re.Match[str]) -> bool:
-    """A function, or a `+`, takes texts."""
-    if isinstance(place.node, ast.BinOp):
-        right = place.path(place.node.right)
-        return place.schema.put(right, plain(), "is a text") if right else _give_number(error, place, found)
-    for path in _given(place)[:1]:
-        if "sequence item" in found[0] and place.kind(path) == "list":
-            return place.schema.put(path, list_of(plain()), "is a list of texts")
-        return place.schema.put(path, plain(), "is a text")
-    return "int found" in found[0] and _make_texts(place.schema)  # in a library: whichever it is
-
-
-def _give_list(_: BaseException, place: Place, __: re.Match[str]) -> bool:
-    """A loop, or a function such as `zip`, goes over what is no list."""
-    given = [place.node, *place.node.args] if isinstance(place.node, ast.Call) else [place.node]
-    over = [each for each in given if isinstance(each, ast.expr) and not isinstance(place.value(each), (list, dict))]
-    paths = dict.fromkeys(path for each in over if (path := place.path(each)))
-    return sum(place.schema.put(path, list_of(plain()), "is a list") for path in paths) > 0
-
-
-def _make_texts(schema: Schema) -> bool:
+def _make_texts(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     """Let columns of whole numbers have texts: such that a file does not give them back as numbers."""
-    is_new = False
+    is_new, schema = False, place.schema
     for column, shape in list(schema.columns.items()):
         if shape["kind"] == "one of" and all(type(each) is int for each in shape["values"]):
             is_new |= schema.put((column,), one_of([f"label {each}" for each in shape["values"]]), "is a text")
@@ -485,6 +459,7 @@ def _add_label(_: BaseException, place: Place, __: re.Match[str]) -> bool:
 
 
 Repair: TypeAlias = Callable[[BaseException, Place, "re.Match[str]"], bool]
+_IS_NUMBER, _IS_TEXT = _be(plain("number"), "is a number", int, float), _be(plain(), "is a text", str)
 #: What kind of exception, with what message, is repaired how; the first repair that changes anything is the one.
 #: Above stands what says most: a message that only one cause has, then the type that an expression should have had,
 #: then how many there should have been. A missing key comes last, as it may be one of anything.
@@ -494,14 +469,16 @@ _REPAIRS: tuple[tuple[str, str, Repair], ...] = (
     ("KeyError", "Please first select a split", _leave_whole),
     ("ValueError", "did not return a loss from the inputs", _add_label),
     ("TypeError", r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)", _add_columns),
-    ("JSONDecodeError", "", _write_json),
-    ("UndefinedError", "", _make_conversation),
+    ("JSONDecodeError", "", _be({"kind": "json", "of": keyed()}, "is JSON")),
+    ("UndefinedError", "", _be(turns("role"), "is a conversation")),  # a chat template asks whose turn it is
     ("TypeError", r"indices must be integers|not subscriptable", _give_key),
     ("AttributeError", "", _be_what_has),
     ("ValueError", _OF_NUMBER, _make_number),
-    ("TypeError", "must be real number|not supported|unsupported operand|multiply sequence", _give_number),
-    ("TypeError", ".*(concatenate str|expected (string|str)|must be (a )?str|not list|dict found).*", _give_text),
-    ("TypeError", "is not iterable", _give_list),
+    ("TypeError", "must be real number|not supported|unsupported operand|multiply sequence", _IS_NUMBER),
+    ("TypeError", "sequence item", _be(list_of(plain()), "is a list of texts")),
+    ("TypeError", "concatenate str|expected (string|str)|must be (a )?str|not list|dict found", _IS_TEXT),
+    ("TypeError", "int found", _make_texts),  # in a library: whichever it is
+    ("TypeError", "is not iterable", _be(list_of(plain()), "is a list", list, dict)),
     ("ValueError", r"Expected axis has \d+ elements, new values have (\d+) elements|(\d+) columns passed", _widen),
     ("Exception", r"(?i)^(?!.*out of bounds for size 0).*(?:index (\d+) out of range|invalid key: (\d+))", _lengthen),
     ("Exception", "(?i)()()larger sample than population|exceed", _lengthen),

@@ -58,15 +58,6 @@ class _Kind(type):
             raise AttributeError(name)
         return cls
 
-    def __getitem__(cls, _: Any) -> Any:
-        return cls
-
-    def __fspath__(cls) -> str:
-        return "rehearsal"
-
-    def __str__(cls) -> str:
-        return "rehearsal"
-
 
 class Nothing(metaclass=_Kind):
     """Answers every question with itself, and does nothing."""
@@ -86,12 +77,6 @@ class Nothing(metaclass=_Kind):
     def __call__(self, *given: Any, **_: Any) -> Any:
         return given[0] if _is_decorated(given) else self
 
-    def __getitem__(self, _: Any) -> Any:
-        return self
-
-    def __fspath__(self) -> str:
-        return "rehearsal"
-
     def __setitem__(self, *_: Any) -> None: ...
 
     def __iter__(self) -> Any:
@@ -108,22 +93,20 @@ class Nothing(metaclass=_Kind):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def __str__(self) -> str:
-        return "rehearsal"
-
 
 def _count(kind: type) -> None:
-    """Let what does nothing be computed with, compared, formatted, and taken for 0."""
+    """Let what does nothing be computed with, compared, subscripted, shown, and taken for 0."""
     for name in "add sub mul matmul truediv floordiv mod pow or and".split():
         for side in ("", "r"):
             setattr(kind, f"__{side}{name}__", lambda self, *_: self)
-    for name in "neg abs round".split():
+    for name in "neg abs round getitem".split():
         setattr(kind, f"__{name}__", lambda self, *_: self)
+    for name in "str fspath format".split():
+        setattr(kind, f"__{name}__", lambda *_: "rehearsal")
     for name in "lt le gt ge".split():
         setattr(kind, f"__{name}__", lambda *_: True)
     for name, number in (("float", 0.0), ("int", 0), ("index", 0)):
         setattr(kind, f"__{name}__", lambda _, number=number: number)
-    setattr(kind, "__format__", lambda self, _: str(self))  # noqa: B010
 
 
 _count(_Kind)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import multiprocessing
-import os
 import pickle
 import random
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -913,15 +911,13 @@ def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_pat
     assert "began" in names
     assert "shown" not in names  # it has failed, and may be passed over
     learnt = sources(tmp_path, text).schema
-    learnt.passed, learnt.files, learnt.variables = [2, 4], [names["name"]], {"EPOCHS": "1"}
+    learnt.passed, learnt.files = [2, 4], [names["name"]]
     learnt.save()
-    held_by_others = made.schema.variables
     gate.touch()
     process.join(20)
     assert isinstance(names["shown"], packages.Nothing)
     assert names["rows"]
     assert isinstance(names["last"], packages.Nothing)
-    assert held_by_others == {"EPOCHS": "1"}
     assert not (tmp_path / "log").read_text()  # the rehearsal has made the file, not the script
 
 
@@ -1044,22 +1040,6 @@ def test_a_run_of_a_tracker_is_noted_unless_it_is_told_to_do_nothing(
 )
 def test_made_labels_are_as_many_as_the_model_has(tmp_path: Path, text: str, values: list[int]) -> None:
     assert schema(tmp_path, text, ["label"]).columns["label"]["values"] == values
-
-
-def test_a_collator_of_pictures_may_be_inherited_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counting(fast.VisionCollator):
-        seen = 0
-
-        def __call__(self, rows: Any) -> Any:
-            self.seen += len(rows)
-            return super().__call__(rows)
-
-    vision = SimpleNamespace(UnslothVisionDataCollator=lambda model, processor, **given: sorted)
-    monkeypatch.setitem(sys.modules, "unsloth_zoo.vision_utils", vision)
-    monkeypatch.setattr(fast, "_is_real", lambda processor: True)
-    collate = Counting("model", "processor")
-    assert collate([2, 1]) == [1, 2]
-    assert collate.seen == 2
 
 
 def test_a_head_that_was_cut_gives_a_loss() -> None:
@@ -1201,22 +1181,16 @@ def test_what_is_absent_is_named_where_the_failure_rests_on_it(about: dict[str, 
     assert "gdown" not in said
 
 
-def _played(text: str, folder: Path) -> list[dict[str, Any]]:
-    """What one process of a script writes down."""
-    script = folder / "train.py"
-    script.write_text(text)
-    about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(folder / "s"), "data": "", "trust": False}
-    about |= {"rows": 8, "splits": [], "root": str(folder), "logs": str(folder), "server": 9}
-    environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(folder)})}
-    start = Path(packages.__file__).with_name("start.py")
-    subprocess.run([sys.executable, start, "play", script], env=environ, cwd=folder, check=True)
-    return [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
-
-
-def test_who_hands_the_whole_environment_on_asks_for_no_variable(tmp_path: Path) -> None:
-    text = 'import os\nassert {**os.environ} == os.environ.copy()\nos.environ["HOME"], os.environ["MY_KEY"]\n'
-    asked = [each["name"] for each in _played(text, tmp_path) if each["kind"] == "need"]
-    assert asked == ["HOME", "MY_KEY"]
+def test_variables_that_are_not_set_have_a_value(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        'os.environ["MINE"] = os.getenv("EPOCHS") + {**os.environ}["RANK"] + os.environ["MINE"]\n'
+        'if "THE_KEY" in os.environ: os.environ.setdefault("MODE", "a") == os.environ["MODE"]\nTrainer(model).train()\n'
+    )
+    plan = read(script)
+    assert plan.variables == {"MINE": True, "EPOCHS": False, "THE_KEY": True}
+    given = environment(plan, tmp_path / "run", {})
+    assert [given.get(name) for name in ("MINE", "EPOCHS", "THE_KEY")] == ["rehearsal", None, "rehearsal"]
 
 
 def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) -> None:
@@ -1225,7 +1199,7 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     (work / "given.db").touch()
     log.open(str(tmp_path / "log"), "train.py")
 
-    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", server=9)
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, beside="", server=9)
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
@@ -1240,7 +1214,7 @@ def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, mo
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     folders = str(tmp_path), str(tmp_path / "work")
-    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), server=9)
+    outside = Outside(log, *folders, is_trusted=False, beside=str(tmp_path / "beside"), server=9)
     outside._clone("git clone https://x/repository", None)
     assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 
@@ -1367,10 +1341,7 @@ def test_a_long_text_is_no_path(tmp_path: Path) -> None:
     assert read(tmp_path / "train.py").files == ()
 
 
-def test_the_first_line_says_what_was_left_out_or_fails_already() -> None:
-    alone = rank(*trained([["a", "b"]]), event("blind"))
-    ready = judge(PLAN, Run((alone,), 1.0, ""), Run(tuple(rank(*trained([[each]])) for each in "ab"), 1.0, ""))
-    assert report.headline(ready).startswith("ready but for pictures and sounds")
+def test_the_first_line_says_what_fails_already() -> None:
     run = Run((Rank(1, (event("end", code=1, inner=1, error="NameError", message="name 'x'"),), "", ""),), 1.0, "")
     said = "one process fails already, the notebook's own fault: train.py:1: NameError: name 'x'"
     assert report.headline(judge(PLAN, run, run)) == said

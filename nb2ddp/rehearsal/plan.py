@@ -13,6 +13,7 @@ from pathlib import Path
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.stage.columns import called, constant
+from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.rehearsal.stage.schema import MOST_ROWS
 
 #: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
@@ -29,6 +30,7 @@ _NOT_TEXT = (
 )
 _SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
 _HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
+_CHATS_OF_SOUNDS = r"[\"']audio[\"']\s*:\s*\w+\[[\"']audio[\"']\]"
 #: What is not rehearsed, and how a script says that it needs it.
 _BEYOND = {
     "code of a model's repository (trust_remote_code)": r"\btrust_remote_code\s*=\s*True",
@@ -62,9 +64,9 @@ class Plan:
     data: dict[str, DataHints]
     files: tuple[Path, ...]  #: files beside the script that it names
     packages: tuple[str, ...] = ()
+    variables: dict[str, bool] = field(default_factory=dict)  #: of the environment; True: one stands for it
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
     sees: bool = False  #: its models are given pictures
-    hears: bool = False  #: its models are given sounds
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
     environment: Environment = field(default_factory=here)
     other_versions: tuple[str, ...] = ()  #: what the notebook asks for, and the environment does not have
@@ -125,7 +127,10 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
             f"a rehearsal needs {', '.join(missing)}: install uv (pip install uv), with which it makes an environment"
             " of its own, or nb2ddp with its extra (docs/rehearsal.md)"
         )
-    sees, hears = bool(re.search(_SEES, text)), bool(re.search(_HEARS, text))
+    if re.search(_CHATS_OF_SOUNDS, text):
+        raise PlanError("not rehearsed: a model that is given sounds in conversations")
+    sees = re.search(_SEES, text) is not None
+    is_heavy = sees or re.search(_HEARS, text) is not None
     return Plan(
         path.name,
         text,
@@ -133,12 +138,12 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
         trainers,
         _unsloth(tree, text, trainers, environment),
         tuple(dict.fromkeys(_models(tree))),
-        dict(_data(tree, _FEW_ROWS if sees or hears else _ROWS)),
+        dict(_data(tree, _FEW_ROWS if is_heavy else _ROWS)),
         tuple(_files(tree, folder)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
+        dict(sorted(_variables(tree, text))),
         tuple(_spread(tree)),
         sees,
-        hears,
         dict(_cells(text)),
         environment,
     )
@@ -174,6 +179,25 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
             yield from ((each.name, "") for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from ((node.module, each.name) for each in node.names)
+
+
+def _variables(tree: ast.AST, text: str) -> Iterator[tuple[str, bool]]:
+    """The environment variables that the script reads, and whether each gets a placeholder where it is not set.
+
+    Secrets do, and what the script does not go on without.
+    """
+    own = re.findall(r"environ\.setdefault\(\s*[\"'](\w+)", text)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=holder, slice=asked, ctx=ast.Load()):
+                reads, is_needed = "environ", True
+            case ast.Call(func=holder, args=[asked, *_]) | ast.Compare(left=asked, comparators=[holder]):
+                reads, is_needed = r"environ(\.get)?|getenv", False
+            case _:
+                continue
+        name = constant(asked)
+        if name and re.search(rf"\b({reads})$", ast.unparse(holder)) and name not in own and not LAUNCHED.match(name):
+            yield name, is_needed or SECRET.search(name) is not None
 
 
 def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: Environment) -> str:

@@ -34,14 +34,10 @@ def headline(verdict: Verdict) -> str:
         return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
     uneven = next((row.measured for row in verdict.rows for each in row.places if each.code is Code.UNEVEN), "")
     alike = f"{many} train as one does" + (f" but for the batch ({uneven})" if uneven else "")
-    left = "pictures and sounds" if verdict.is_blind else ""
     if verdict.passed:
         first = verdict.passed[0]
         more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""
-        without = f" without {left}" if left else ""
-        return f"{alike}{without}; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
-    if left:
-        return f"ready but for {left}, which are passed over: {alike}"
+        return f"{alike}; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
     return f"ready but for the batch: {uneven}" if uneven else f"ready: {alike}"
 
 

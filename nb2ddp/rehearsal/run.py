@@ -80,13 +80,14 @@ def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[s
     about = {
         "logs": str(folder / "logs"),
         "unsloth": plan.unsloth,
-        "sees": plan.sees or plan.hears,
         "rows": hints.rows,
         "splits": hints.splits,
         "beside": str(plan.folder),
         **settings,
     }
-    return kept | {name: str(path) for name, path in own.items()} | {"NB2DDP_REHEARSAL": json.dumps(about)} | _FIXED
+    absent = {name: "rehearsal" for name, is_needed in plan.variables.items() if is_needed}
+    folders = {name: str(path) for name, path in own.items()}
+    return {**absent, **kept, **folders, "NB2DDP_REHEARSAL": json.dumps(about), **_FIXED}
 
 
 def free_port() -> int:

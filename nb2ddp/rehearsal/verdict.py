@@ -67,11 +67,6 @@ class Verdict:
         return any(place.code is Code.OTHER_ROWS for row in self.faults for place in row.places)
 
     @property
-    def is_blind(self) -> bool:
-        """Whether a model of text stood for one that is given pictures or sounds."""
-        return any(any(seen(rank, events.Blind)) for run in (self.alone, self.job) for rank in run.ranks)
-
-    @property
     def code(self) -> int:
         """The exit code: 0 ready, 1 a fault, 2 it could not be rehearsed, 3 ready but for what was passed over."""
         return 2 if self.obstacle else 1 if self.faults else 3 if self.passed else 0
@@ -116,6 +111,7 @@ def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
     wanted: dict[str, list[str]] = {"GPUs": ["one for each process"], "packages": list(both.plan.packages)}
     if lines := stated(both.plan.text):
         wanted["its first lines name"] = lines
+    wanted["environment variables"] = list(both.plan.variables)
     for kind, name in loads:
         wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)
     for _, rank in both.everyone():
@@ -138,8 +134,6 @@ def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
             yield f"not run: {command[:100]} ({place})"
         case events.Server(port):
             yield f"port {port} of this machine: a stand-in answers digits ({place})"
-        case events.Blind():
-            yield f"pictures and sounds are passed over: its model is one of text ({place})"
         case events.Upload(to):
             yield f"not uploaded: {to} ({place})"
         case events.Connect(to) if event.line:

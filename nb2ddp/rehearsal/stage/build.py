@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
@@ -40,14 +39,10 @@ def build(request: dict[str, Any]) -> None:
 def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
     from . import models, seeing
 
-    sight = seeing.sight_of(request["name"]) if request.get("sees") else None
-    if sight is not None:
-        with contextlib.suppress(Exception):  # what its processor needs is not installed: the text model alone
-            seeing.build(request["name"], sight, folder)
-            return
-        shutil.rmtree(folder)
-        folder.mkdir()
-    models.build_model(request["name"], folder)
+    if request.get("sees") and models.model_of(request["name"]).family not in (*models.ENCODERS, "whisper"):
+        seeing.build(request["name"], folder)
+    else:
+        models.build_model(request["name"], folder)
 
 
 def _hints(request: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def main() -> None:
     log.watch(sys.argv[0])
     log.is_silent = True
     device.lay(log)
-    fast.lay("real", log, sees=False)
+    fast.lay("real", log)
     after_import("transformers.training_args", _train_on_cpu)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -182,11 +182,6 @@ class StandIn(Event, kind="stand-in"):
 
 
 @dataclass(frozen=True)
-class Blind(Event, kind="blind"):
-    """A model of text stands for one that is given pictures or sounds."""
-
-
-@dataclass(frozen=True)
 class Program(Event, kind="program"):
     """A program is started."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import versions
-from .events import Blind, Program
+from .events import Program
 from .hooks import after_import, attribute, wrap
 
 if TYPE_CHECKING:
@@ -32,41 +32,22 @@ if TYPE_CHECKING:
 #: What the CPU backend refuses, or what takes vLLM.
 _FOR_GPU = frozenset("fast_inference load_in_4bit load_in_8bit unsloth_vllm_standby".split())
 _WHOLE = ("embed_tokens", "lm_head")  #: trained in full, as Unsloth does, also where they are asked for with LoRA
-_TURN = ("role", "content")
-_SEEN = ("image", "images", "video", "videos")
 
 
-def _seeing(tokenizer: Any) -> Any:
-    """A tokenizer that may be asked as a processor is: what it shall see or hear is passed over."""
+def _as_processor(tokenizer: Any) -> Any:
+    """A tokenizer that may be asked as the processor of a model that is given texts alone."""
     base = type(tokenizer)
-
-    def call(self: Any, *args: Any, text: Any = None, **kwargs: Any) -> Any:
-        args = tuple(apply(self, value) if _is_conversation(value) else value for value in args)
-        texts = [value for value in args if _is_text(value)]
-        for name in (*_SEEN, "audio", "audios", "sampling_rate", "text_kwargs", "images_kwargs", "tokenize"):
-            kwargs.pop(name, None)
-        text = texts[0] if text is None and texts else text
-        return base.__call__(self, text or " ", **kwargs)
 
     def apply(self: Any, conversation: Any, **kwargs: Any) -> Any:
         return base.apply_chat_template(self, conversation, **{"tokenize": False, **kwargs})
 
-    tokenizer.__class__ = type(base.__name__, (base,), {"__call__": call, "apply_chat_template": apply})
-    tokenizer.image_processor = types.SimpleNamespace(size={"height": 32, "width": 32}, patch_size=14, merge_size=2)
-    tokenizer.feature_extractor = types.SimpleNamespace(sampling_rate=16000)
-    for name in ("image", "video", "audio"):
-        setattr(tokenizer, f"{name}_token", tokenizer.unk_token)
-        setattr(tokenizer, f"{name}_token_id", tokenizer.unk_token_id)
+    tokenizer.__class__ = type(base.__name__, (base,), {"apply_chat_template": apply})
     tokenizer.tokenizer = tokenizer
     return tokenizer
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], str))
-
-
-def _is_conversation(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "role" in value[0]
 
 
 def _offered(name: str) -> str:
@@ -98,7 +79,7 @@ class Fast:
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
         tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
-        _checkpoint_without_reentry(model)
+        model.gradient_checkpointing_enable = lambda *_, **__: None  # it saves the memory of a GPU
         return _equipped(model, bool(given.get("fast_inference"))), tokenizer
 
     @staticmethod
@@ -132,16 +113,6 @@ class Fast:
         return model.train()
 
 
-def _checkpoint_without_reentry(model: Any) -> None:
-    """As Unsloth does: else no gradient passes a checkpoint whose inputs need none."""
-    enable = model.gradient_checkpointing_enable
-
-    def without_reentry(gradient_checkpointing_kwargs: Any = None, **given: Any) -> None:
-        enable({**(gradient_checkpointing_kwargs or {}), "use_reentrant": False}, **given)
-
-    model.gradient_checkpointing_enable = without_reentry
-
-
 def _loader(name: str, asked: Any) -> Any:
     """What loads a model, or an adapter of one: with its tower where it sees, unless one class is asked for."""
     import peft
@@ -169,10 +140,7 @@ def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
 
 
 class FastSeeing(Fast):
-    """Stands for those whose models see and hear: a processor comes with them."""
-
-    log: Log
-    sees = False  #: the script gives its models pictures or sounds
+    """Stands for those whose models may see: a processor comes with them."""
 
     @staticmethod
     def from_pretrained(*args: Any, **given: Any) -> Any:
@@ -181,13 +149,11 @@ class FastSeeing(Fast):
 
         model, tokenizer = Fast.from_pretrained(*args, **given)
         processor = AutoProcessor.from_pretrained(model.config._name_or_path)
-        if _is_real(processor):
-            for name in ("pad_token", "pad_token_id"):  # as Unsloth does
-                setattr(processor, name, getattr(processor.tokenizer, name))
-            return model, processor
-        if FastSeeing.sees:
-            FastSeeing.log.write(Blind())
-        return model, _seeing(tokenizer)
+        if not _is_real(processor):
+            return model, _as_processor(tokenizer)
+        for name in ("pad_token", "pad_token_id"):  # as Unsloth does
+            setattr(processor, name, getattr(processor.tokenizer, name))
+        return model, processor
 
 
 class FastSentence(Fast):
@@ -288,33 +254,6 @@ def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
     return found
 
 
-class VisionCollator:
-    """Unsloth's own `UnslothVisionDataCollator` where there is a processor for it; else the text of conversations, its
-    tokens as labels.
-    """
-
-    def __init__(self, model: Any, processor: Any, *args: Any, **given: Any) -> None:
-        self.tokenizer, self.real = getattr(processor, "tokenizer", processor), None
-        if _is_real(processor):
-            vision = importlib.import_module("unsloth_zoo.vision_utils")
-            self.real = vision.UnslothVisionDataCollator(model, processor, *args, **given)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "real":
-            raise AttributeError(name)
-        return getattr(self.real, name)
-
-    def __call__(self, rows: Any) -> Any:
-        """A padded batch."""
-        if self.real is not None:
-            return self.real(rows)
-        turns = (_as_text(row.get("messages") or [*row["prompt"], *row["completion"]]) for row in rows)
-        texts = [self.tokenizer.apply_chat_template(each, tokenize=False) for each in turns]
-        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
-        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        return batch
-
-
 def lenient(config: Any) -> None:
     """Let a configuration pass over the fields that it does not have.
 
@@ -368,23 +307,17 @@ def _ever_taken() -> frozenset[str]:
 
 
 def _take_lists(trainer: Any) -> None:
-    """Let a trainer take rows in a list, and rows with pictures where it passes them over."""
+    """Let a trainer take rows in a list, and Unsloth's collator of pictures."""
 
     @wrap(trainer, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         collator = kwargs.get("data_collator")
-        is_blind = isinstance(collator, VisionCollator) and not collator.real
-        if isinstance(collator, VisionCollator) and collator.real:  # TRL asks for its processor, too; Unsloth does not
+        if _is_real(processor := getattr(collator, "processor", None)):  # TRL asks for it, too; Unsloth does not
             kwargs.pop("tokenizer", None)
-            kwargs["processing_class"] = collator.processor
-        is_real = _is_real(kwargs.get("processing_class"))
+            kwargs["processing_class"] = processor
         for name in ("train_dataset", "eval_dataset"):
             if isinstance(kwargs.get(name), list):
-                kwargs[name] = (_listed if is_real or (collator and not is_blind) else _as_dataset)(kwargs[name])
-            elif is_real:
-                continue
-            elif trainer.__name__ == "GRPOTrainer" or is_blind:
-                kwargs[name] = _unseen(kwargs.get(name))
+                kwargs[name] = _listed(kwargs[name])
         original(self, *args, **kwargs)
 
 
@@ -434,15 +367,6 @@ def _is_real(processor: Any) -> bool:
     return isinstance(processor, ProcessorMixin)
 
 
-def _as_text(turns: Any) -> Any:
-    """A conversation without what is seen or heard in it."""
-
-    def text(content: Any) -> str:
-        return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
-
-    return turns if isinstance(turns, str) else [{**each, "content": text(each["content"])} for each in turns]
-
-
 def _listed(rows: list[Any]) -> Any:
     """A data set of what a script holds in a list, pictures included."""
     from datasets import Dataset
@@ -453,30 +377,7 @@ def _listed(rows: list[Any]) -> Any:
     return Dataset.from_dict({"number": list(range(len(rows)))}).with_transform(given)
 
 
-def _as_dataset(rows: list[Any]) -> Any:
-    """A data set of conversations that a script holds in a list, without what is seen or heard in them."""
-    from datasets import Dataset
-
-    turns = (_as_text(row["messages"]) for row in rows)
-    return Dataset.from_list([{"messages": [{name: turn[name] for name in _TURN} for turn in each]} for each in turns])
-
-
-def _unseen(data: Any) -> Any:
-    """A data set without what is seen in it; None, or one of another kind, as it is."""
-    if not hasattr(data, "column_names") or not isinstance(data.column_names, list):
-        return data
-    data = data.remove_columns([name for name in _SEEN if name in data.column_names])
-    if "prompt" not in data.column_names:
-        return data
-    given = list(data["prompt"])
-    prompts = [_as_text(prompt) for prompt in given]
-    if prompts == given:
-        return data
-    return data.flatten_indices().remove_columns("prompt").add_column("prompt", prompts)
-
-
-def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
-    FastSeeing.log, FastSeeing.sees = log, sees
+def _extend(unsloth: ModuleType) -> None:
     _of_trl("Trainer", _take_lists)
     for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
@@ -489,12 +390,13 @@ def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
         "vLLMSamplingParams": lambda **given: types.SimpleNamespace(**given),
         "is_bf16_supported": lambda: False,
         "is_bfloat16_supported": lambda: False,
-        "UnslothVisionDataCollator": VisionCollator,
         "unsloth_train": lambda trainer, *args, **given: trainer.train(*args, **given),
     }
     for name, value in helpers.items():
         setattr(unsloth, name, value)
-    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = VisionCollator
+    collator = importlib.import_module("unsloth_zoo.vision_utils").UnslothVisionDataCollator
+    for module in (unsloth, sys.modules["unsloth.trainer"]):
+        vars(module)["UnslothVisionDataCollator"] = collator
     after_import("unsloth.dataprep", lambda module: setattr(module, "SyntheticDataKit", SyntheticData))
     _borrow(unsloth)
 
@@ -505,7 +407,7 @@ def _see(auto: ModuleType) -> None:
     @wrap(auto, "AutoProcessor.from_pretrained")
     def loaded(original: Any, *args: Any, **given: Any) -> Any:
         found = original(*args, **given)
-        return found if _is_real(found) else _seeing(found)
+        return found if _is_real(found) else _as_processor(found)
 
 
 def _borrow(unsloth: ModuleType) -> None:
@@ -563,7 +465,7 @@ def _make_no_gguf(loader: ModuleType, log: Log) -> None:
     vars(loader)["save_pretrained_gguf"] = saved
 
 
-def lay(kind: str, log: Log, *, sees: bool) -> None:
+def lay(kind: str, log: Log) -> None:
     """Extend Unsloth once it has been imported: with everything ("stand-in"), or only where its CPU backend is stricter
     than it is on a GPU ("real").
     """
@@ -573,6 +475,6 @@ def lay(kind: str, log: Log, *, sees: bool) -> None:
     after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
-        after_import("unsloth", lambda module: _extend(module, log, sees))
+        after_import("unsloth", _extend)
         versions.unpack_prompts()
         after_import("transformers.models.auto.processing_auto", _see)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _collections_abc
 import functools
 import os
 import re
@@ -56,7 +55,6 @@ class Outside:
         root: the folder of the rehearsal: nothing is written elsewhere.
         work: the working folder of the run: who writes what below it is recorded.
         is_trusted: the script may do to the outside what it wants.
-        variables: of the environment, with the values that stand for those that are not set.
         server: the port of what answers for servers that were not started.
         beside: the folder of the script, which may have a checkout of a repository that the script clones.
     """
@@ -68,12 +66,11 @@ class Outside:
         work: str,
         *,
         is_trusted: bool,
-        variables: dict[str, str],
         beside: str,
         server: int,
     ) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
-        self.variables, self.beside, self.server = variables, beside, server
+        self.beside, self.server = beside, server
         self.busy = False
         self.has_programs = os.path.join(os.path.dirname(work), "programs")  # there once a process has asked for one
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
@@ -82,7 +79,6 @@ class Outside:
     def lay(self) -> None:
         """Watch from now on."""
         sys.addaudithook(self._audit)
-        self._note_variables()
         self._note_threads()
         self._cut_sleep()
         if not self.is_trusted:
@@ -154,35 +150,6 @@ class Outside:
             original(thread)
 
         threading.Thread.start = start  # type: ignore[assignment,method-assign]
-
-    def _note_variables(self) -> None:
-        """Note the environment variables that the script itself reads; a secret that is missing has a stand-in."""
-        environ = type(os.environ)
-        original, iterate = environ.__getitem__, environ.__iter__
-        listed = set[str]()  # of one who reads them all, and names none
-
-        def getitem(self_: Any, name: str) -> str:
-            asking = sys._getframe(1)
-            asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
-            is_set = asking.f_code.co_name in ("setdefault", "pop")
-            if name in listed:
-                listed.remove(name)
-                return original(self_, name)
-            if is_set or LAUNCHED.match(name) or not self.log.is_asked(os.__file__, _collections_abc.__file__):
-                return original(self_, name)
-            self.log.write(events.Need("environment variables", name))
-            is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
-            if name not in list(iterate(self_)) and (SECRET.search(name) or not is_asked):
-                return self.variables.setdefault(name, "rehearsal")
-            return original(self_, name)
-
-        def iterated(self_: Any) -> Iterator[str]:
-            if self.log.is_asked(os.__file__, _collections_abc.__file__):
-                listed.update(iterate(self_))
-            return iterate(self_)
-
-        environ.__getitem__ = getitem  # type: ignore[method-assign]
-        environ.__iter__ = iterated  # type: ignore[method-assign]
 
     def _replace_programs(self) -> None:
         """Let programs that the script itself starts do nothing, with success."""

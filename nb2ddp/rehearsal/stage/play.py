@@ -76,7 +76,7 @@ def main(log: Log | None = None) -> int:
     training.lay(log, plan["steps"])
     sampling.lay()
     if plan["unsloth"]:
-        fast.lay(plan["unsloth"], log, sees=plan["sees"])
+        fast.lay(plan["unsloth"], log)
     with open(script, encoding="utf-8") as file:
         source = _at_home(file.read(), log)
     known = schema.Schema(plan["schema"], source, plan["rows"], plan["splits"])
@@ -85,8 +85,8 @@ def main(log: Log | None = None) -> int:
     cached.lay(log)
     packages.lay(log, lambda package: sources.dataset(package, "train"))
     versions.lay()
-    given = {"variables": known.variables, "beside": plan["beside"], "server": plan["server"]}
-    watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)
+    given = {"is_trusted": plan["trust"], "beside": plan["beside"], "server": plan["server"]}
+    watch = outside.Outside(log, plan["root"], os.getcwd(), **given)
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.
     atexit.register(lambda: log.write(Left(programs=[*watch.left()], group=_has_group())))

@@ -5,7 +5,6 @@ A model is its configuration, shrunk, its tokenizer, and random weights; a data 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -83,9 +82,8 @@ def _build_model(files: Path, folder: Path, *, sees: bool) -> None:
     for file in (each for pattern in _FILES for each in files.glob(pattern) if each.name != "config.json"):
         shutil.copyfile(file, folder / file.name)
     if sees and hasattr(whole, "vision_config"):
-        with contextlib.suppress(Exception):  # it cannot be made small, or given pictures here: the text model alone
-            seeing.save(type(whole).from_dict(shrunk(whole.to_dict())), folder)
-            return
+        seeing.save(type(whole).from_dict(shrunk(whole.to_dict())), folder)
+        return
     real = whole.get_text_config()
     config = type(real).from_dict(shrunk(real.to_dict()))
     words = transformers.AutoTokenizer.from_pretrained(folder)

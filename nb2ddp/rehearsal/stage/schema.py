@@ -39,7 +39,6 @@ class Schema:
         if {"messages", "images"} <= self.columns.keys():
             self.columns["messages"] = turns_with_image()
         self.files: list[str] = []  #: made, by path
-        self.variables: dict[str, str] = {}  #: of the environment
         self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
         self.is_whole = False  #: a data set is not divided into splits where the script asks for none
         self.keeps_all = False  #: filters that no made row passes let all pass
@@ -52,9 +51,7 @@ class Schema:
         """Take what was kept."""
         if os.path.exists(self.file):
             with open(self.file, encoding="utf-8") as kept:
-                learnt = json.load(kept)
-            self.variables.update(learnt.pop("variables"))  # which others hold, too
-            vars(self).update(learnt)
+                vars(self).update(json.load(kept))
 
     def save(self) -> None:
         """Keep it."""

@@ -100,8 +100,13 @@ def _unformatted(base: str, edited: str) -> str:
 def _reformed(old: str, new: str) -> str:
     """Return new code with the tokens that it shares with the old in the form that they have there."""
     try:
-        runs = _compared(_tokens(old), _tokens(new))
-        text = "".join(chain(*(before if is_equal else after for is_equal, before, after in runs)))
+        text = ""
+        for is_equal, before, after in _compared(_tokens(old), _tokens(new)):
+            if is_equal and text:
+                before[0] = after[0]  # which now stands behind another token: with the space between them
+            elif before and after:
+                after[0] = before[0].replace(before[0].strip(), after[0].strip())
+            text += "".join(before if is_equal else after)
         return text if _meaning(ast.parse(text), text) == _meaning(ast.parse(new), new) else new
     except (SyntaxError, tokenize.TokenError):
         return new

@@ -442,6 +442,8 @@ def test_a_statement_that_differs_in_form_alone_is_the_notebooks(tmp_path: Path)
     assert "'a':2" in merge(FORMED, mine, new).text
     (conflict,) = merge(FORMED, formatted.replace("f(x)", "f(0)"), new).conflicts
     assert formatted.split("\n")[conflict.line - 1] == "y = f(x)"
+    merged = merge("split(1, 4)\na=1\nb=1\n", "split(4, 16, largest=4)\na=1\nb=1\n", "split(1, 4)\na=1\nb=2\n")
+    assert merged.text == "split(4, 16, largest=4)\na=1\nb=2\n"
     for unread in ("x = (", "x = '"):
         assert merge("a\n", f"a\n{unread}\n", "b\na\n").text == f"b\na\n{unread}\n"
 
@@ -457,5 +459,5 @@ def test_ruff_format_makes_no_conflict(command: Command, tmp_path: Path) -> None
     result = command("a.ipynb")
     assert result.exit_code == 0, result.output
     script = (tmp_path / "a.py").read_text()
-    for line in ("    lora_alpha = 64,", "        learning_rate = 1e-4,", "        max_steps =50,  # mine"):
+    for line in ("    lora_alpha = 64,", "        learning_rate = 1e-4,", "        max_steps = 50,  # mine"):
         assert f"\n{line}" in script

@@ -48,7 +48,7 @@ TESTS = {
     "script/packages.py": ("tests/script/test_packages.py", ""),
     "project/merge.py": ("tests/project/test_merge.py tests/project/test_keep.py", ""),
     "runtime/batch.py": ("tests/runtime/test_batch.py", ""),
-    "rehearsal/questions.py": ("tests/test_rehearsal.py", ""),
+    "rehearsal/questions.py": ("tests/test_verdict.py", ""),
 }
 #: What the copy is made of.
 PARTS = ("nb2ddp", "tests", "benchmarks", "fixtures", "docs", "templates", "pyproject.toml", "README.md")

@@ -27,7 +27,7 @@ from nb2ddp.rehearsal.verdict import Verdict, judge
 
 #: A socket's path has 103 characters at most (macOS; Linux 107), of which 65 lie below the usual temporary folder.
 _ROOM = 38
-_SECONDS = 60.0  # that the real hub and a process have for one repository
+PATIENCE = 60.0  # that the real hub and a process have for one repository
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class Job:
 @contextlib.contextmanager
 def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Iterator[Job]:
     """The folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
-    with _folder(options.keep) as root, _starters(plan, root) as starters, answering_server() as server:
+    with own_folder(options.keep) as root, _starters(plan, root) as starters, answering_server() as server:
         builder = environment(plan, root, {}) | upstream.environment(offline=options.offline)
-        build = partial(_build, starters[-1], root / "tmp", builder)
+        build = partial(built, starters[-1], root / "tmp", builder)
         hub = Hub(root / "hub", build, plan.data, sees=plan.sees)
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
@@ -148,7 +148,7 @@ def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
             each.close()
 
 
-def _build(starter: Starter, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
+def built(starter: Starter, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
     """Let a process build a repository of the hub; say what went wrong.
 
     The real hub is asked no more once that took too long.
@@ -156,13 +156,13 @@ def _build(starter: Starter, folder: Path, environ: dict[str, str], request: dic
     with tempfile.TemporaryDirectory(dir=folder) as own:
         said = Path(own, "build")
         process = starter.start("build", json.dumps(request), environment=environ, folder=folder, said=said)
-        end = time.monotonic() + (_SECONDS if "HF_HUB_OFFLINE" not in environ else math.inf)
+        end = time.monotonic() + (PATIENCE if "HF_HUB_OFFLINE" not in environ else math.inf)
         while process.poll() is None:
             if time.monotonic() > end:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 environ["HF_HUB_OFFLINE"] = "1"
-                return _build(starter, folder, environ, request)
+                return built(starter, folder, environ, request)
             time.sleep(0.05)
         if not process.wait():
             return ""
@@ -174,7 +174,7 @@ def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
+def own_folder(keep: Path | None) -> Iterator[Path]:
     """The folder of a rehearsal, moved to `keep` at its end; a signal that ends this program removes it first."""
 
     def leave(number: int, frame: FrameType | None) -> None:

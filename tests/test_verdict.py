@@ -1,0 +1,394 @@
+"""What makes the verdict of a rehearsal: the answers to its questions, and why a script could not be rehearsed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nb2ddp.rehearsal import report
+from nb2ddp.rehearsal.evidence import Place
+from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.questions import State
+from nb2ddp.rehearsal.run import Rank, Run, Started
+from nb2ddp.rehearsal.verdict import Row, Verdict, judge
+
+from .e2e.faults import AFTER, CALLS, DEVICE, ENDS, LOSSES, REWARDS, ROWS, WAITS, WEIGHTS, WRITER
+
+PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", (), {}, ())
+Event = dict[str, Any]
+
+
+def event(kind: str, line: int | None = 2, **about: Any) -> Event:
+    return {"kind": kind, "line": line, **about}
+
+
+def trained(names: str, *, loss: float = 1.0, weights: str = "w", **about: Any) -> list[Event]:
+    """The events of a training on rows, a name each; a stroke ends a step."""
+    steps = [step.split() for step in names.split("/")]
+    told = [event("train", **{"epoch": None, "samples": len(steps[0]), "grouped": False, "rows": "", **about})]
+    for number, step in enumerate(steps, start=1):
+        values = {"loss": loss, "grad_norm": 1.0}
+        told += [event("rows", rows=step), event("step", step=number), event("log", step=number, values=values)]
+    return [*told, event("trained", weights=weights)]
+
+
+def rank(*told: Event) -> Rank:
+    return Rank(0, (*told, event("end", code=0), event("left", threads=[], programs=[], group=False)), "", "")
+
+
+def each(*ranks: str, **about: Any) -> list[Rank]:
+    """Processes that train alike on rows of their own."""
+    return [rank(*trained(rows, **about)) for rows in ranks]
+
+
+def failed(error: str = "", message: str = "", *before: Event, said: str = "", **about: Any) -> Rank:
+    """A process that an exception has ended."""
+    end = [event("end", **{"code": 1, "inner": 1, "error": error, "message": message, **about})] if error else []
+    return Rank(1, (*before, *end), "", said)
+
+
+def verdict(alone: Rank, *ranks: Rank, plan: Plan = PLAN, stopped: str = "", **more: Any) -> Verdict:
+    """What is judged of one process and of several, or of one that has failed already."""
+    one, several = Run((alone,), 10.0, ""), Run(ranks, 300.0, stopped)
+    return judge(plan, one, several if ranks else one, **more)
+
+
+def trains(*told: Event, **more: Any) -> Verdict:
+    """What is judged of processes that train as one does, which tells something besides."""
+    return verdict(rank(*TWO, *told), *each("a", "b"), **more)
+
+
+def answers(judged: Verdict) -> dict[str, Row]:
+    return {row.asked: row for row in judged.rows}
+
+
+def written(row: Row) -> str:
+    """The state of an answer, and what it says, each place behind its line."""
+    return "; ".join((row.state.value, row.measured, *(f"{place.line}: {place.text}" for place in row.places)))
+
+
+def test_good_runs_are_ready() -> None:
+    judged = verdict(rank(*trained("a b / c d")), *each("a / c", "b / d"))
+    assert [row.state for row in judged.rows] == [State.GOOD] * len(judged.rows)
+    assert judged.code == 0
+    assert next(report.text_lines(judged)) == "train.py: ready: 2 processes train as one does"
+
+
+TWO, ODD, LABELLED = trained("a b"), trained("a b c"), trained("a:x b:y")
+WRITES, BELOW = event("write", 3, path="a.json"), event("write", 3, path="rows/train/a.arrow")
+READS = event("read", 2, path="a.json", there=True)
+WAITS_FOR = [event("call", name="barrier", size=None), event("called", name="barrier")]
+CALLED = [event("call", 3, name="barrier", size=None), event("called", name="barrier")]
+REDUCED = [event("call", 4, name="all_reduce", size=1), event("called", name="all_reduce")]
+NEEDS = event("need", 2, what="files", name="rows", made=True)
+LACKS = event("end", 2, code=1, inner=4, error="FileNotFoundError", message="Unable to find 'rows'")
+BEGUN = event("tracked", 3, what="a run of wandb")
+EARLY = "fault; no: 1 shared; {}: rank 1 reads {}, which rank 0 writes, without waiting for it"
+
+
+def arguments(rate: str, folder: str, rows: str = "a b") -> list[Event]:
+    return [event("arguments", schedule={"learning_rate": rate}, folder=folder), *trained(rows)]
+
+
+GONE = failed("RuntimeError", "Connection closed by peer")
+STOPPED = Rank(None, (event("step", 4), event("left", None)), "", "")
+PARTS = "fault; ranks 0 and 1 part at call 1; 3: rank 0 calls barrier; 4: rank 1 "
+
+
+def reward(value: float) -> Rank:
+    return rank(event("reward", name="r", keys=["k"], values=[value], at=1))
+
+
+def programs(command: str) -> list[Rank]:
+    return [rank(event("program", 3, command=command))] * 2
+
+
+#: For each question: what one process tells, several processes, and the answer.
+ANSWERS = [
+    (ROWS, TWO, each("a b", "c d"), "fault; 2 samples in one process, 4 in 2; 2: step 1"),
+    (ROWS, TWO, each("a", "a"), "fault; 2 samples, but 1 different ones where one process has 2; 2: "),
+    (ROWS, TWO, each("a", "z"), "fault; only 1 of 2 samples are those of one process; 2: "),
+    (ROWS, LABELLED, each("a:x", "b:y"), "good; 2 samples a step"),
+    (ROWS, LABELLED, each("a:x", "b:x"), "fault; 1 of 2 samples have other labels than in one process; 2: "),
+    (ROWS, ODD, each("a b", "c d"), "note; 3 samples in one process, 4 in 2: no exact split; 2: "),
+    (ROWS, ODD, each("a b c", "d e f"), "fault; 3 samples in one process, 6 in 2; 2: "),
+    (ROWS, trained("a b c d / e", epoch=5), each("a b / e a", "c d / b c"), "note; an epoch ends in step 2"),
+    (ROWS, trained("a b c d / e", epoch=8), each("a b / e a", "c d / b c"), "fault; 1 sample in one process"),
+    (ROWS, trained("a b", grouped=True), each("a", "z"), "note; only 1 of 2"),
+    (ROWS, trained("a b", grouped=True), each("a", "a"), "fault; 2 samples, but 1"),
+    (ROWS, arguments("1", "o"), [rank(*arguments("1", "p", row)) for row in "ab"], "good; "),
+    (
+        ROWS,
+        arguments("1", "o"),
+        [rank(*arguments(rate, "o")) for rate in "12"],
+        "; 2: learning_rate is 1 in one process, 2 in 2",
+    ),
+    (
+        ROWS,
+        arguments("1", "o"),
+        [rank(*arguments("1", name)) for name in "op"],
+        "; 2: output_dir is o on rank 0, p on 1",
+    ),
+    (LOSSES, TWO, each("a", "b", loss=1.5), "fault; loss 1.0000 in one process, 1.5000 in 2"),
+    (LOSSES, TWO, each("x", "y", loss=1.5), "note; loss 1.0000 in one process, 1.5000 in 2"),
+    (LOSSES, TWO, each("a", "b", loss=1.01), "fault; loss 1.0000 in one process, 1.0100 in 2"),
+    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses to 1e-02"),
+    (WEIGHTS, TWO, [*each("a", weights="v"), *each("b")], "fault; no: rank 0 v, rank 1 w; 2: after training 1"),
+    (
+        CALLS,
+        [],
+        [rank(*CALLED), rank(*REDUCED)],
+        "fault; ranks 0 and 1 part at call 1; 3: rank 0 calls barrier; 4: rank 1 calls all_reduce",
+    ),
+    (
+        CALLS,
+        [],
+        [rank(*CALLED), Rank(None, (event("step", 4), event("left", None)), "", "")],
+        "; 3: rank 0 calls barrier; 4: rank 1 makes no further call",
+    ),
+    (WRITER, [], [rank(WRITES)] * 2, "fault; no: 1 shared; 3: a.json is written by ranks 0, 1"),
+    (WRITER, [], [rank(WRITES), rank(READS)], EARLY.format(2, "a.json")),
+    (WRITER, [], [rank(WRITES, *WAITS_FOR), rank(*WAITS_FOR, READS)], "good; "),
+    (WRITER, [], [rank(BELOW), rank(NEEDS)], EARLY.format(2, "rows")),
+    (WRITER, [], [rank(BELOW), rank(LACKS)], EARLY.format(4, "rows")),
+    (WRITER, [], [rank(*WAITS_FOR, BELOW), rank(NEEDS)], "good; "),
+    (WRITER, [], [rank(*WAITS_FOR, BELOW), rank(LACKS)], "good; "),
+    (WRITER, [], [rank(BEGUN)] * 2, "fault; no: 1 shared; 3: a run of wandb is begun by ranks 0, 1"),
+    (WRITER, [], programs("python make.py"), "fault; no: 1 shared; 3: python make.py is started by ranks 0, 1"),
+    (WRITER, [], programs("nvidia-smi"), "good; "),
+    (WRITER, [], programs("bash -c 'source /etc/proxy && env | grep -i proxy'"), "good; "),
+    (REWARDS, [], [reward(1.0), reward(1.0)], "good; 2 rewards of 1 completions"),
+    (
+        REWARDS,
+        [],
+        [reward(1.0), reward(2.0)],
+        "fault; no; 1: r gives the same completion 1.0 in rank 0 and 2.0 in rank 1",
+    ),
+    (
+        ENDS,
+        [],
+        [GONE, failed("KeyError", "a")],
+        "fault; no; 1: rank 1: KeyError: a",
+    ),
+    (
+        ENDS,
+        [],
+        [failed("RuntimeError", "Connection closed by peer"), rank()],
+        "; 1: rank 0: RuntimeError: Connection closed by peer; 2: rank 1 has left, with code 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "alone", "ranks", "answer"), ANSWERS)
+def test_answers(asked: str, alone: list[Event], ranks: list[Rank], answer: str) -> None:
+    assert answer in written(answers(verdict(rank(*alone), *ranks))[asked])
+
+
+@pytest.mark.parametrize(
+    ("again", "prepared", "state"), [("y z", "pp", State.NOTE), ("a b", "pp", State.FAULT), ("y z", "pq", State.FAULT)]
+)
+def test_rows_may_be_others_each_time(again: str, prepared: str, state: State) -> None:
+    """Where one process has other rows in its second run, and all processes of the job prepared the same."""
+    ranks = [rank(*trained(row, rows=name)) for row, name in zip("cd", prepared, strict=True)]
+    assert verdict(rank(*TWO), *ranks).has_other_rows
+    judged = verdict(rank(*TWO), *ranks, again=Run((rank(*trained(again)),), 1.0, ""))
+    assert answers(judged)[ROWS].state is state
+    assert judged.code == (state is State.FAULT)
+
+
+def test_a_batch_that_cannot_be_divided_is_no_fault() -> None:
+    judged = verdict(rank(*ODD), *each("a b", "c d"))
+    assert judged.code == 0
+    assert report.headline(judged) == "ready but for the batch: 3 samples in one process, 4 in 2: no exact split"
+
+
+def test_who_waits_where() -> None:
+    waiting = Rank(None, tuple(CALLED[:1]), "", "")
+    found = answers(verdict(rank(), waiting, rank(), stopped="waiting"))[WAITS]
+    assert written(found) == ("fault; every process waits; 3: rank 0 waits in barrier; 2: rank 1 has ended with code 0")
+
+
+def test_a_fixed_gpu_is_a_fault_where_more_than_the_main_process_come() -> None:
+    plan = replace(PLAN, spread=((3, '"cuda:0" is the first GPU in every process'),))
+    for line, state in ((2, State.GOOD), (None, State.FAULT)):
+        others = Rank(0, (event("end", line, code=0),), "", "")
+        assert answers(verdict(rank(), rank(), others, plan=plan))[DEVICE].state is state
+
+
+def test_a_thread_that_stays_is_named_where_it_was_started() -> None:
+    left = Rank(None, (event("left", threads=[["poller", 3]], programs=[], group=False),), "", "")
+    assert written(answers(verdict(left, rank(), rank()))[AFTER]) == "fault; no; 3: one process leaves poller running"
+
+
+def test_what_is_evaluated_is_compared() -> None:
+    def evaluated(*rows: str) -> list[Rank]:
+        return [
+            rank(*trained(row), event("other rows", rows=[*own])) for row, own in zip(("a", "b"), rows, strict=True)
+        ]
+
+    alone, said = (
+        rank(*TWO, event("other rows", rows=["x", "y", "z"])),
+        "3 rows are evaluated in one process, 2 of these in 2",
+    )
+    assert answers(verdict(alone, *evaluated("xy", "zx")))[LOSSES].state is State.GOOD
+    assert f"fault; {said}; 2: " in written(answers(verdict(alone, *evaluated("x", "y")))[LOSSES])
+    plan = replace(PLAN, text=f"{PLAN.text}args(dataloader_drop_last = True)\n")
+    dropped = answers(verdict(alone, *evaluated("x", "y"), plan=plan))[LOSSES]
+    assert written(dropped) == f"note; {said}: what fills no batch of all processes is dropped"
+
+
+def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "2-processes"
+    (folder / "logs").mkdir(parents=True)
+    said = f"No {folder}/work/rows.csv in {folder}/work, {folder}/tmp/a, {folder}/home/.cache or {tmp_path}/hub"
+    (folder / "logs" / "0.err").write_text(said)
+    job = subprocess.Popen(["true"], start_new_session=True)
+    (ended,) = Started([job], folder / "logs").ended(9, lambda _: None).ranks
+    assert ended.said == f"No rows.csv in ., /tmp/a, ~/.cache or {tmp_path}/hub"
+
+
+#: A process has trained, and one of two others has; what the other one ends with is judged.
+ONE_HAS_ENDED = (rank(*trained("a / b")), rank(*trained("a")))
+MADE = event("made", name="me/rows")
+CLONE = event("clone", address="https://x/OuteTTS", folder="OuteTTS", there=False)
+ABSENT = (*(event("stand-in", name=name, package=True) for name in ("outetts", "whisper", "gdown")), CLONE, MADE)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code", "told"),
+    [
+        ([failed("NameError", "x")], 1, "the notebook's own fault: train.py:1: NameError: x"),
+        ([failed("UnboundLocalError", "x")], 1, "one process fails already"),
+        ([failed("KeyError", "x")], 2, "1: KeyError: x"),
+        ([failed("TypeError", "x")], 2, "1: TypeError: x"),
+        ([*ONE_HAS_ENDED, failed("KeyError", "x")], 1, " questions show a fault with 2 processes"),
+        (
+            [*ONE_HAS_ENDED, failed("ValueError", "x", inner=3, ours=True)],
+            2,
+            "3: ValueError: x; an error of nb2ddp rehearse, not of the script: please report it",
+        ),
+        (
+            [*ONE_HAS_ENDED, failed("MaxRetryError", "x", inner=3, host="a.b", refused=True)],
+            2,
+            "3: MaxRetryError; --trust lets it ask a.b",
+        ),
+        (
+            [failed("", said="MemoryError: no more\nLoading:  50%|##  | 4/9\rLoading: 100%|####| 9/9")],
+            2,
+            "MemoryError: no more",
+        ),
+        ([failed("", said="Traceback\nKeyError: 'steps'\n")], 2, "not of the script: KeyError: 'steps'"),
+        ([rank(), rank(), rank()], 2, "no training began"),
+    ],
+)
+def test_what_ends_a_process(ranks: list[Rank], code: int, told: str) -> None:
+    judged = verdict(*ranks)
+    found = judged.obstacle
+    assert judged.code == code
+    assert told in (f"{found.line}: {found.text}" if found else report.headline(judged))
+
+
+def test_what_takes_too_long_is_an_obstacle() -> None:
+    late = Rank(1, (), "", "Loading weights: 100%|####| 9/9")
+    alone, job = ONE_HAS_ENDED[0], (Rank(None, (event("call", 2, name="reward"),), "", ""), late)
+    assert verdict(alone, *job, stopped="limit").obstacle == Place(2, "it took longer than 300 s as 2 processes")
+    run = Run(job[:1], 300.0, "limit")
+    assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
+
+
+def test_a_stand_in_that_could_not_be_made_is_named() -> None:
+    loads = {("models", "me/odd"): "it is too odd", ("models", "me/good"): ""}
+    assert verdict(failed("OSError", "x"), loads=loads).obstacle == Place(1, "no stand-in for me/odd: it is too odd")
+
+
+@pytest.mark.parametrize(
+    ("process", "told"),
+    [
+        (failed("ModuleNotFoundError", "No module named 'x'"), "pip install x"),
+        (failed("KeyError", "x", MADE), "--data FILE"),
+        (
+            failed("StopIteration", "", MADE),
+            ": the rows whose first one it takes are empty; --data FILE",
+        ),
+        (
+            failed("TypeError", "No module named 'jiwer'", event("stand-in", name="jiwer", package=True)),
+            "pip install jiwer",
+        ),
+        (
+            failed("TypeError", "No module named 'rows'", event("stand-in", name="rows", package=True)),
+            "; put rows.py beside",
+        ),
+        (failed("OSError", "OuteTTS", CLONE), "or --trust"),
+        (failed("TypeError", "f() got an unexpected keyword argument 'z'", MADE), "change this line"),
+        (failed("ConnectionError", "(host='a.b', port=1)"), "--trust lets it ask a.b"),
+        (failed("ImportError", "cannot import name 'X' from 'trl'"), "--versions notebook"),
+        (failed("TypeError", "f() got an unexpected keyword argument 'x'"), "--versions notebook"),
+        (failed("FileNotFoundError", "No such file or directory: 'rows.zip'"), "put rows.zip beside the script"),
+        (failed("OSError", "liba.so.1: cannot open shared object file"), "install the system library liba"),
+        # What a library refuses, another version may take.
+        (failed("ValueError", "x", MADE, library="trl"), "--versions notebook"),
+        (failed("TypeError", "x", MADE), "--versions notebook"),
+        (failed("KeyError", "x", MADE, library="trl"), "--data"),
+        (failed("ValueError", "x", MADE), "--data"),
+        # What is absent is named where the failure rests on it.
+        (failed("StopIteration", "", *ABSENT, rests=["outetts"]), "git clone https://x/OuteTTS OuteTTS"),
+        (failed("StopIteration", "", *ABSENT, rests=["whisper"]), "pip install openai-whisper, or"),
+        (failed("StopIteration", "", *ABSENT, rests=["datasets"]), "--data FILE"),
+        (failed("StopIteration", "no folder OuteTTS/x", *ABSENT, rests=[]), "git clone https://x/OuteTTS OuteTTS"),
+        (
+            failed("ValueError", "searched " * 90, event("asked", name="/r/qwen", made=False), raised=True),
+            "; put qwen beside the script",
+        ),
+    ],
+)
+def test_an_obstacle_says_what_to_give(process: Rank, told: str) -> None:
+    text = f"{PLAN.text}# rows.py holds what makes them\n"
+    plan = replace(PLAN, text=text, other_versions=("trl<1",) * ("--" in told))
+    judged = verdict(process, plan=plan)
+    said = report.headline(judged)
+    assert judged.code == 2
+    assert told in said
+    assert "gdown" not in said
+    assert len(said) < 250
+
+
+def test_what_is_beyond_a_rehearsal_is_named() -> None:
+    plan = replace(PLAN, text="from snac import SNAC\nmodel = load('a', trust_remote_code = True)\n")
+    said = "not rehearsed: code of a model's repository (trust_remote_code), codecs of sounds (TypeError: no infer)"
+    assert report.headline(verdict(failed("TypeError", "no infer"), plan=plan)) == f"could not be rehearsed: {said}"
+    assert report.headline(trains(plan=plan)) == "ready: 2 processes train as one does"
+
+
+def test_it_is_ready_but_for_a_cell_or_pictures() -> None:
+    judged = trains(event("passed", 3, error="KeyError", message="'x'", after=True, own=False))
+    assert judged.code == 3
+    assert report.headline(judged) == "2 processes train as one does; not rehearsed: train.py:3: KeyError: 'x'"
+    assert report.headline(trains(event("blind"))).startswith("ready but for pictures and sounds")
+
+
+def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:
+    judged = trains(event("passed", 3, error="NameError", message="x", after=True, own=True))
+    assert (judged.code, judged.passed) == (1, ())
+    assert judged.faults[0].places == (Place(3, "the notebook's own fault: NameError: x"),)
+
+
+def test_what_is_real_is_said() -> None:
+    loads = {("models", "me/a"): "", ("models", "me/b"): "", ("datasets", "me/c"): ""}
+    origins = {"me/a": "hub", "me/b": "cache", "me/c": "stand-in"}
+    judged = trains(loads=loads, origins=origins)
+    assert (
+        "  models: me/a (real, made small), me/b (real, from the cache, made small)\n  data sets: me/c (a stand-in)"
+    ) in "\n".join(report.text_lines(judged))
+    assert json.loads(report.as_json(judged))["origins"] == origins
+
+
+def test_json_tells_the_same() -> None:
+    judged = verdict(rank(*TWO), *(rank(*trained(row), WRITES) for row in "ab"))
+    told = json.loads(report.as_json(judged))
+    assert told["code"] == judged.code == 1
+    assert [row["asked"] for row in told["questions"] if row["state"] == "fault"] == [WRITER, AFTER]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nb2ddp.cli import rehearse
 from nb2ddp.cli.main import main
 from nb2ddp.rehearsal import environments, report, uv
 from nb2ddp.rehearsal.environments import Environment, Wanted, made
@@ -20,8 +19,7 @@ from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.run import Rank, Run
 from nb2ddp.rehearsal.verdict import Verdict, judge
 from nb2ddp.versions import tables, told
-from tests.notebooks import CELLS
-from tests.notebooks import text as notebook
+from tests.notebooks import write
 
 FILES = {
     "train.py": "import torch\n",
@@ -123,40 +121,19 @@ def test_those_used_last_are_kept(fake: Uv, tmp_path: Path) -> None:
 
 def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uv, "found", lambda: None)
-    (tmp_path / "tune.ipynb").write_text(notebook())
-    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--versions", "notebook"])
+    notebook = str(write(tmp_path / "tune.ipynb"))
+    result = CliRunner().invoke(main, ["rehearse", notebook, "--versions", "notebook"])
     said = "an environment with these versions is made by uv, which is not installed: pip install uv"
     assert result.exit_code == 2
-    assert result.output == f"asking the package index for versions\n{tmp_path}/tune.ipynb: {said}\n"
+    assert result.output == f"asking the package index for versions\n{notebook}: {said}\n"
 
 
-@pytest.mark.parametrize(
-    ("versions", "present", "name"),
-    [
-        (None, {"transformers": "5", "unsloth": "2026"}, "this environment"),
-        (None, {"transformers": "5"}, "the notebook's versions, as unsloth is not installed here"),
-        ("notebook", {"transformers": "5", "unsloth": "2026"}, "the notebook's versions"),
-        ("newest", {}, "the newest versions"),
-        ("here", {}, "this environment"),
-    ],
-)
-def test_where_a_script_is_rehearsed(
-    versions: str | None, present: dict[str, str], name: str, fake: Uv, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uv, "found", lambda: "uv")
-    monkeypatch.setattr(environments, "here", lambda: Environment(sys.executable, "this environment", present))
-    found = rehearse._environment(versions, WANTED, lambda _: None, ("transformers", "unsloth"))
-    assert found.name == name
-
-
-@pytest.mark.parametrize("options", [[], ["--versions", "here"]])
-def test_what_is_lacking_here_is_rehearsed_in_the_notebooks_versions(
-    options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """One verdict is of this environment; where it is told to take that one, it stays."""
+@pytest.fixture
+def rehearsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Rehearse a notebook; what is here lacks a name that it takes."""
     error = {"kind": "end", "line": 1, "code": 1, "inner": 1, "error": "ImportError", "message": "cannot import 'x'"}
 
-    def rehearsed(plan: Plan, *_: Any) -> Verdict:
+    def judged(plan: Plan, *_: object) -> Verdict:
         rank = Rank(0, (), "", "") if plan.environment.is_notebooks else Rank(1, (error,), "", "")
         run = Run((rank,), 1.0, "")
         return judge(plan, run, run)
@@ -164,25 +141,48 @@ def test_what_is_lacking_here_is_rehearsed_in_the_notebooks_versions(
     def made(wanted: Wanted, libraries: Sequence[str], name: str, tell: object) -> Environment:
         return Environment(sys.executable, name, dict.fromkeys(libraries, "1"))
 
-    monkeypatch.setattr("nb2ddp.rehearsal.rehearse.rehearse", rehearsed)
+    def rehearse(present: Sequence[str], *options: str) -> str:
+        monkeypatch.setattr(environments, "here", lambda: made(WANTED, present, "this environment", None))
+        notebook = write(tmp_path / "tune.ipynb")
+        return CliRunner().invoke(main, ["rehearse", str(notebook), "--offline", *options]).output
+
+    monkeypatch.setattr("nb2ddp.rehearsal.rehearse.rehearse", judged)
     monkeypatch.setattr(environments, "made", made)
-    monkeypatch.setattr(environments, "here", lambda: made(WANTED, environments.LIBRARIES, "this environment", None))
     monkeypatch.setattr(uv, "found", lambda: "uv")
-    (tmp_path / "tune.ipynb").write_text(notebook(*CELLS))
-    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--offline", *options])
-    assert ("those here lack names or arguments" in result.output) is (not options)
-    assert ("--versions notebook" in result.output) is bool(options)
+    return rehearse
+
+
+ALL = environments.LIBRARIES
+
+
+@pytest.mark.parametrize(
+    ("present", "options", "name"),
+    [
+        (ALL[:-1], (), "the notebook's versions, as unsloth is not installed here:"),
+        # One verdict is of this environment; where it is told to take that one, it stays.
+        (ALL, (), "the notebook's versions, because those here lack names or arguments that the script uses:"),
+        (ALL, ("--versions", "here"), "this environment:"),
+        (ALL, ("--versions", "notebook"), "the notebook's versions:"),
+        ((), ("--versions", "newest"), "the newest versions:"),
+    ],
+)
+def test_where_a_script_is_rehearsed(
+    present: Sequence[str], options: tuple[str, ...], name: str, rehearsed: Callable[..., str]
+) -> None:
+    said = rehearsed(present, *options)
+    assert f", in {name}" in said
+    assert ("rehearse with --versions notebook" in said) is ("notebook's" not in name)
 
 
 def test_the_first_lines_say_which_versions(tmp_path: Path) -> None:
     have = {"unsloth": "2026.10.9", "transformers": "5.17.0", "trl": "1.15.0", "torch": "2.13.0+cpu"}
     where = Environment(sys.executable, "this environment", have)
-    plan = Plan(
-        "a.py", "", tmp_path, (), "real", (), {}, (), environment=where, other_versions=tuple(WANTED.lacks(where))
-    )
-    assert list(report._surroundings(plan)) == [
-        f"Unsloth's own CPU backend, in this environment: {told(have)}",
-        "The notebook asks for transformers==4.56.2, trl==0.22.2: rehearse with --versions notebook",
+    other = tuple(WANTED.lacks(where))
+    plan = Plan("a.py", "", tmp_path, (), "real", (), {}, (), environment=where, other_versions=other)
+    run = Run((Rank(0, (), "", ""),), 1.0, "")
+    assert list(report.text_lines(judge(plan, run, run)))[1:3] == [
+        f"  Unsloth's own CPU backend, in this environment: {told(have)}",
+        "  The notebook asks for transformers==4.56.2, trl==0.22.2: rehearse with --versions notebook",
     ]
 
 
@@ -193,9 +193,12 @@ def test_uv_is_told_what_pip_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip" / "pip.conf").write_text("[global]\nindex-url = https://mirror.example.com/simple\n")
     monkeypatch.setenv("PIP_FIND_LINKS", "/one /two")
-    told = uv.settings.__wrapped__()
+    uv.settings.cache_clear()
+    told = uv.settings()
     assert told["UV_DEFAULT_INDEX"] == "https://mirror.example.com/simple"
     assert told["UV_FIND_LINKS"] == "/one,/two"
     assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example.com")
-    assert uv.settings.__wrapped__() == dict(os.environ)
+    uv.settings.cache_clear()
+    assert uv.settings() == dict(os.environ)
+    uv.settings.cache_clear()

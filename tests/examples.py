@@ -1,10 +1,13 @@
-"""The examples of the pages of rules, which are the rules' tests."""
+"""The examples of the pages of rules, which are the rules' tests, and tables of code that lie beside other tests."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from nb2ddp.rules.rule import Rule
 
@@ -67,3 +70,21 @@ def read_page(page: Path) -> tuple[Example, ...]:
 def examples(rule: Rule) -> tuple[Example, ...]:
     """A rule's examples: those of its page, which a user reads, then further ones."""
     return read_page(PAGES / f"{rule.code}.md") + read_page(FURTHER / f"{rule.code}.md")
+
+
+def rows(test: str, section: str = "") -> list[ParameterSet]:
+    """The rows of a table of code and what is said of it, for `parametrize`.
+
+    The table `x.txt` belongs to `test_x.py`. A line `=== ...` begins a section, `--- ...` gives a row a title. Answers
+    stand behind `=> `, several lines of one behind one mark; `=>` alone is no answer. An empty line ends the row.
+    """
+    table = Path(test).with_name(Path(test).stem.removeprefix("test_") + ".txt").read_text(encoding="utf-8")
+    found = []
+    for part in re.split("^=== ", table, flags=re.M)[1:]:
+        name, _, text = part.partition("\n")
+        for number, row in enumerate(text.strip("\n").split("\n\n"), start=1):
+            title, code = row.split("\n", 1) if row.startswith("--- ") else (f"--- {name} {number}", row)
+            code, *answers = re.split(r"\n?^=> ?", code, flags=re.M)
+            if section in ("", name):
+                found.append(pytest.param(code, [*filter(None, answers)], id=title[4:]))
+    return found

@@ -87,4 +87,5 @@ def rows(test: str, section: str = "") -> list[ParameterSet]:
             code, *answers = re.split(r"\n?^=> ?", code, flags=re.M)
             if section in ("", name):
                 found.append(pytest.param(code, [*filter(None, answers)], id=title[4:]))
+    assert found, f"{test}: no section {section}"
     return found

@@ -50,8 +50,9 @@ def text(*cells: str | dict[str, Any], **fields: Any) -> str:
     return json.dumps(document(*cells, **fields), indent=1)
 
 
-def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
+def write(name: str | Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
     """Write a notebook file; its folder is made."""
+    path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(*cells, **fields), encoding="utf-8")
     return path

@@ -21,7 +21,7 @@ from nb2ddp import (
     convert_source,
 )
 from nb2ddp.project.inputs import InputError
-from tests.command import Command, files
+from tests.command import Command, files, read
 from tests.notebooks import CELLS, document, text, write
 
 
@@ -35,13 +35,13 @@ def test_everything_public_is_there_and_documented() -> None:
         _ = nb2ddp.convert_all
 
 
-def test_source_to_text(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
+def test_source_to_text(command: Command) -> None:
+    write("a.ipynb")
     command("a.ipynb", "t.py", "--gpus", "4")
     options = Options(launch=Launch(gpus=4))
-    conversion = convert_source((tmp_path / "a.ipynb").read_text(), "a", "t.py", options)
+    conversion = convert_source(read("a.ipynb"), "a", "t.py", options)
     assert list(conversion.files) == ["t.py", "accelerate_config.yaml", "t.requirements.txt"]
-    assert {name: (tmp_path / name).read_text() for name in conversion.files} == conversion.files
+    assert {name: read(name) for name in conversion.files} == conversion.files
     load = next(each for each in conversion.diagnostics if each.code == "DDP101")
     assert (load.severity, load.fixed, str(load.location)) == (Severity.NOTE, True, "cell 2:2:20")
 
@@ -109,16 +109,14 @@ def test_file_raises_what_is_wrong(tmp_path: Path) -> None:
 
 def test_paths_are_what_the_command_does(command: Command, tmp_path: Path) -> None:
     for name in ("a", "b/c", "b/bad"):
-        write(tmp_path / f"nb/{name}.ipynb", *(["x = = 1"] if name == "b/bad" else CELLS))
+        write(f"nb/{name}.ipynb", *(["x = = 1"] if name == "b/bad" else CELLS))
     command("nb", "-o", "one")
     results = list(convert_paths([tmp_path / "nb"], tmp_path / "two", processes=1))
     assert [result.status for result in results] == [Status.CONVERTED, Status.FAILED, Status.CONVERTED]
     assert results[1].failure is not None
     assert str(results[1].failure.location) == "cell 1:1:5"
-    assert files(tmp_path / "one") == files(tmp_path / "two")
-    assert all(
-        (tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in files(tmp_path / "one")
-    )
+    assert files("one") == files("two")
+    assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in files("one"))
     assert {r.status for r in convert_paths(["nb/a.ipynb"], "two", check=True)} == {Status.UNCHANGED}
 
 
@@ -154,11 +152,11 @@ class TestNbconvert:
         return 0
 
     def test_writes_what_the_command_writes(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a b.ipynb")
+        write("a b.ipynb")
         command("a b.ipynb", "one/a b.py")
         assert self.convert(tmp_path, str(tmp_path / "a b.ipynb"), "--output-dir", str(tmp_path / "two")) == 0
-        assert files(tmp_path / "two") == {"a b.py", "accelerate_config.yaml"}
-        for name in files(tmp_path / "two"):
+        assert files("two") == {"a b.py", "accelerate_config.yaml"}
+        for name in files("two"):
             assert (tmp_path / "two" / name).read_text() == (tmp_path / "one" / name).read_text()
 
     @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.schema import Schema
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from tests import rehearsals
+from tests.examples import rows
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook
 from tests.test_verdict import PLAN, trains
@@ -263,35 +264,9 @@ def test_sockets_fit_below_long_folders(tmp_path: Path, monkeypatch: pytest.Monk
     assert not root.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('rows.map(lambda row: {"text": row["frage"] + row["antwort"]})', ["frage", "antwort"]),
-        (
-            "data = load_dataset('me/data')['train'].rename_column('label', 'labels').remove_columns(['id'])\n"
-            "print(Trainer(data).train().metrics['train_runtime'])",
-            ["label", "id"],
-        ),
-        (
-            "data = load_dataset('me/data').rename_columns({'question': 'anchor', 'answer': 'positive'})\n"
-            "SentenceTransformerTrainer(train_dataset=data).train()",
-            ["question", "answer"],
-        ),
-        ("DPOTrainer(load_dataset('me/data'))", ["prompt", "chosen", "rejected"]),
-        ("SentenceTransformerTrainer(load_dataset('me/data'))", ["anchor", "positive"]),
-        ("SFTTrainer(load_dataset('me/data'))", []),
-        ("row['said'] = row['text'] + '!'\nprint(row['said'])", ["text"]),
-        ("row['said'] = row['said'] + '!'", ["said"]),
-        (
-            "def shown(row):\n    return {'prompt': row['asked'], 'answer': row['answer']}\nprint(rows[0]['prompt'])",
-            ["asked", "answer"],
-        ),
-        ("rows = rows.map(lambda row: {'said': row['text']}).rename_column('said', 'x')", ["text"]),
-        ('SFTTrainer(model).train()\nprint(trainer.train_dataset[0]["labels"], row["frage"])', ["frage"]),
-    ],
-)
-def test_columns_are_those_that_the_script_or_its_trainer_reads(text: str, named: list[str]) -> None:
-    assert sorted(columns(ast.parse(text))) == sorted(named)
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "columns"))
+def test_columns_are_those_that_the_script_or_its_trainer_reads(code: str, answers: list[str]) -> None:
+    assert sorted(columns(ast.parse(code))) == answers
 
 
 def schema(folder: Path, text: str = "", columns: list[str] | None = None) -> Schema:
@@ -317,61 +292,10 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
     raise AssertionError(known.learnt)
 
 
-CHAT = """import jinja2
-shown = jinja2.Template("{% for turn in turns %}{{ turn.role + turn.content }}{% endfor %}").render
-"""
-
-
-VOTES = f"'answers': {shapes.list_of(shapes.keyed(said=shapes.plain(), votes=shapes.plain()))}"
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[row['completion'] for row in rows]", "completion is read"),
-        ("[row['talk'][0]['says'] for row in rows]", "talk is a list of what has the key says"),
-        ("[turn['who'] + turn['says'] for row in rows for turn in row['talk']]", "talk.[] has the key says"),
-        ("[row['a']['b']['c'] for row in rows]", "a.b has the key c"),
-        ("import json\n[json.loads(row['tools'])['name'] for row in rows]", "tools.<json> has the key name"),
-        ("[int(row['points']) for row in rows]", "points is a number"),
-        ("[float(row['answer'].split('####')[1]) for row in rows]", "answer ends with a number"),
-        ("for row in rows:\n    first, second = row['pair'].split(' => ')", "pair has ' => ' in it"),
-        ("[table[row['tongue']] for row in rows]", "tongue "),
-        ("[row['meta'].get('x') for row in rows]", "meta is a dict"),
-        ("[row['share'] / 2 for row in rows]", "share is a number"),
-        (
-            "def reward(events): return 1.0\n[reward(**{k: row[k] for k in {*row} - {'text'}}) for row in rows]",
-            "events is read",
-        ),
-        ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
-        ("[row['count'].strip() for row in rows]", "count is a text"),
-        ("import math\n[math.isnan(row['time']) for row in rows]", "time is a number"),
-        ("for row in rows:\n    one = row['pick']\n    one['label'], one['said']\n", "pick has the key said"),
-        ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
-        ("[row['images'][3] for row in rows]", "images has 4 elements"),
-        ("for row in rows:\n    one = row['pick']\n    [*zip(one['label'], one['said'])]\n", "pick.label is a list"),
-        (f"{CHAT}[shown(turns=row['talk']) for row in rows]", "talk is a conversation"),
-        ("for row in rows:\n    row['a'] and [row['b'][n] for n in range(200)]", "b is a long text"),
-        ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
-        ("for one in rows[0]['answers']:\n    one.get('said'), one.get('votes')\n'votes' in one or 1 / 0", VOTES),
-        ("assert [row for row in rows if row['lang'] == 'fr']", f"'lang': {shapes.one_of(['fr'])}"),
-        ("assert [row for row in rows if row['stars'] >= 4]", f"'stars': {shapes.one_of([3, 4, 5])}"),
-        # What libraries say.
-        (
-            "if 'joke' not in rows[0]: raise KeyError(\"['joke'] not in index\")\nlambda: frame[['joke', 'label']]",
-            "joke is read",
-        ),
-        (
-            "if known.width != 3: raise ValueError('Expected axis has 2 elements, new values have 3 elements')",
-            "'width': 3",
-        ),
-        ("if 'label' not in rows[0]: raise ValueError('The model did not return a loss from the inputs')", "'label': "),
-        ("if not known.is_whole: raise KeyError('Invalid key: 0. Please first select a split')", "'is_whole': True"),
-    ],
-)
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "learnt"))
 @pytest.mark.skipif("sys.version_info < (3, 11)", reason="an exception does not tell its expression")
-def test_made_rows_learn_what_a_preparation_reads(text: str, told: str, tmp_path: Path) -> None:
-    assert told in str(vars(prepared(tmp_path, text)))
+def test_made_rows_learn_what_a_preparation_reads(code: str, answers: list[str], tmp_path: Path) -> None:
+    assert answers[0] in str(vars(prepared(tmp_path, code)))
 
 
 @pytest.mark.parametrize(("looks", "made"), [("islice(Path('a/scans').iterdir(), 2)", 1), ("open('a/scans')", 0)])

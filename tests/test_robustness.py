@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp import NotebookError, convert_source
-from tests.command import Command
+from tests.command import Command, read
 from tests.command import files as files_of
 from tests.notebooks import CELLS, code, document, markdown, text, write
 
@@ -45,72 +45,72 @@ class TestInjection:
 
 @posix_only
 class TestFiles:
-    def test_a_script_that_is_a_link_is_not_followed(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "precious").write_text("keep")
-        (tmp_path / "train.py").symlink_to("precious")
+    def test_a_script_that_is_a_link_is_not_followed(self, command: Command) -> None:
+        write("a.ipynb")
+        Path("precious").write_text("keep")
+        Path("train.py").symlink_to("precious")
         result = command("a.ipynb", "train.py")
         assert result.exit_code == 2
         assert result.stdout == "a.ipynb: DDP903 error: train.py: is a symbolic link; name its target\n"
-        assert (tmp_path / "precious").read_text() == "keep"
+        assert read("precious") == "keep"
 
     def test_a_link_that_leads_out_of_the_output_folder_is_refused(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "nb/sub/a.ipynb")
-        (tmp_path / "elsewhere").mkdir()
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out/sub").symlink_to(tmp_path / "elsewhere")
+        write("nb/sub/a.ipynb")
+        Path("elsewhere").mkdir()
+        Path("out").mkdir()
+        Path("out/sub").symlink_to(tmp_path / "elsewhere")
         result = command("nb", "-o", "out")
         assert result.exit_code == 2
         assert "a symbolic link leads out of the output folder out" in result.stderr
-        assert list((tmp_path / "elsewhere").iterdir()) == []
+        assert list(Path("elsewhere").iterdir()) == []
 
-    def test_the_mode_is_kept_and_a_new_file_follows_the_umask(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_the_mode_is_kept_and_a_new_file_follows_the_umask(self, command: Command) -> None:
+        write("a.ipynb")
         before = os.umask(0o027)
         try:
             command("a.ipynb", "train.py")
-            assert (tmp_path / "train.py").stat().st_mode & 0o777 == 0o640
-            (tmp_path / "train.py").chmod(0o755)
-            write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+            assert Path("train.py").stat().st_mode & 0o777 == 0o640
+            Path("train.py").chmod(0o755)
+            write("a.ipynb", *CELLS, "x = 1")
             command("a.ipynb", "train.py")
-            assert (tmp_path / "train.py").stat().st_mode & 0o777 == 0o755
+            assert Path("train.py").stat().st_mode & 0o777 == 0o755
         finally:
             os.umask(before)
 
     def test_a_read_only_script_is_left_alone(
         self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "train.py").write_text("keep")
-        (tmp_path / "train.py").chmod(0o444)
+        write("a.ipynb")
+        Path("train.py").write_text("keep")
+        Path("train.py").chmod(0o444)
         if os.geteuid() == 0:  # root may write anything: answer as the system answers others
             monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & 0o222))
         result = command("a.ipynb", "train.py")
         assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 error: train.py: is read-only\n")
-        assert (tmp_path / "train.py").read_text() == "keep"
+        assert read("train.py") == "keep"
         assert files_of(tmp_path) == {"a.ipynb", "train.py"}
 
-    def test_an_output_folder_that_is_a_file(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "file").write_text("")
+    def test_an_output_folder_that_is_a_file(self, command: Command) -> None:
+        write("a.ipynb")
+        Path("file").write_text("")
         result = command("a.ipynb", "file/train.py")
         assert result.exit_code == 2
         assert result.stdout.startswith("a.ipynb: DDP903 error: file")
 
-    def test_a_launch_file_that_is_a_folder(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "accelerate_config.yaml").mkdir()
+    def test_a_launch_file_that_is_a_folder(self, command: Command) -> None:
+        write("a.ipynb")
+        Path("accelerate_config.yaml").mkdir()
         result = command("a.ipynb", "train.py")
         assert (result.exit_code, result.stdout) == (
             2,
             "a.ipynb: DDP903 error: accelerate_config.yaml: is not a regular file\n",
         )
-        assert not (tmp_path / "train.py").exists()
+        assert not Path("train.py").exists()
 
     def test_a_full_disk_changes_nothing(
         self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write(tmp_path / "a.ipynb")
+        write("a.ipynb")
         command("a.ipynb", "train.py")
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -125,7 +125,7 @@ class TestFiles:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="needs names that are no text")
     def test_a_name_that_is_no_text(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "nb").mkdir()
+        Path("nb").mkdir()
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/nb/a\xff.ipynb")).write_text(text(*CELLS))
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", "s.md")
         for form in ("text", "json", "github", "sarif"):
@@ -136,28 +136,28 @@ class TestFiles:
 
 
 class TestEncodings:
-    def converted(self, command: Command, tmp_path: Path, content: bytes) -> str:
-        (tmp_path / "a.ipynb").write_bytes(content)
+    def converted(self, command: Command, content: bytes) -> str:
+        Path("a.ipynb").write_bytes(content)
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 0, result.output
-        return (tmp_path / "t.py").read_bytes().decode()
+        return Path("t.py").read_bytes().decode()
 
-    def test_a_byte_order_mark(self, command: Command, tmp_path: Path) -> None:
-        plain = self.converted(command, tmp_path, text().encode())
-        assert self.converted(command, tmp_path, codecs.BOM_UTF8 + text().encode()) == plain
+    def test_a_byte_order_mark(self, command: Command) -> None:
+        plain = self.converted(command, text().encode())
+        assert self.converted(command, codecs.BOM_UTF8 + text().encode()) == plain
 
     @pytest.mark.parametrize("line_end", ["\r\n", "\r"])
-    def test_line_ends(self, command: Command, tmp_path: Path, line_end: str) -> None:
-        plain = self.converted(command, tmp_path, text().encode())
+    def test_line_ends(self, command: Command, line_end: str) -> None:
+        plain = self.converted(command, text().encode())
         cells = [cell.replace("\n", line_end) for cell in CELLS]
         content = text(*cells).replace("\n", "\r\n").encode()
-        assert self.converted(command, tmp_path, content) == plain
+        assert self.converted(command, content) == plain
         assert "\r" not in plain
 
     @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "shift_jis"])
-    def test_other_encodings_are_named(self, command: Command, tmp_path: Path, encoding: str) -> None:
+    def test_other_encodings_are_named(self, command: Command, encoding: str) -> None:
         content = json.dumps(document(*CELLS, markdown("é" if encoding == "latin-1" else "日")), ensure_ascii=False)
-        (tmp_path / "a.ipynb").write_bytes(content.encode(encoding))
+        Path("a.ipynb").write_bytes(content.encode(encoding))
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 2
         assert result.stdout.startswith("a.ipynb: DDP001 error: not a notebook: not UTF-8 (")

@@ -11,7 +11,7 @@ import pytest
 
 from nb2ddp.notebook.lines import file_lines
 from nb2ddp.rules.index import RULES
-from tests.command import Command
+from tests.command import Command, read
 from tests.notebooks import CELLS, code, document, markdown, write
 
 SCHEMA = Path(__file__).parents[2] / "fixtures" / "sarif" / "sarif-2.1.0.json"
@@ -45,8 +45,8 @@ class TestFileLine:
 
 
 class TestJson:
-    def test_says_everything(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", *WARNING)
+    def test_says_everything(self, command: Command) -> None:
+        write("a.ipynb", *WARNING)
         result = command("a.ipynb", "out/t.py", "--format", "json")
         document = json.loads(result.stdout)
         assert document["version"] == 1
@@ -59,13 +59,13 @@ class TestJson:
         where = (warning["code"], warning["cell"], warning["line"], warning["column"], warning["fixed"])
         assert where == ("DDP201", 3, 2, 11, False)
         assert warning["text"] == "trainer = SFTTrainer(model = model)"
-        assert "trainer = SFTTrainer" in (tmp_path / "a.ipynb").read_text().split("\n")[warning["file_line"] - 1]
+        assert "trainer = SFTTrainer" in read("a.ipynb").split("\n")[warning["file_line"] - 1]
         assert document["summary"]["warnings"] == 1
         assert document["summary"]["converted"] == 1
 
-    def test_is_one_document_of_failures_too(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "n/a.ipynb", "x = = 1")
-        write(tmp_path / "n/b.ipynb")
+    def test_is_one_document_of_failures_too(self, command: Command) -> None:
+        write("n/a.ipynb", "x = = 1")
+        write("n/b.ipynb")
         result = command("n", "-o", "out", "--format", "json")
         assert result.exit_code == 2
         first, second = json.loads(result.stdout)["notebooks"]
@@ -74,10 +74,8 @@ class TestJson:
         assert (finding["code"], finding["severity"], finding["cell"], finding["line"]) == ("DDP001", "error", 1, 1)
 
     @pytest.mark.parametrize("cells", [WARNING, ("x = = 1",), ("print(1)",)])
-    def test_a_finding_is_the_same_alone_and_in_a_folder(
-        self, command: Command, tmp_path: Path, cells: tuple[str, ...]
-    ) -> None:
-        write(tmp_path / "n/a.ipynb", *cells)
+    def test_a_finding_is_the_same_alone_and_in_a_folder(self, command: Command, cells: tuple[str, ...]) -> None:
+        write("n/a.ipynb", *cells)
         found = []
         for words in (("n/a.ipynb", "a.py"), ("n", "-o", "out"), ("n", "-o", "out", "--check")):
             (notebook,) = json.loads(command(*words, "--format", "json").stdout)["notebooks"]
@@ -86,17 +84,17 @@ class TestJson:
 
 
 class TestGithub:
-    def test_annotates_the_line_of_the_file(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "n/a,b:c.ipynb", *WARNING)
+    def test_annotates_the_line_of_the_file(self, command: Command) -> None:
+        write("n/a,b:c.ipynb", *WARNING)
         (line,) = command("n", "-o", "out", "--format", "github").stdout.splitlines()
-        content = (tmp_path / "n/a,b:c.ipynb").read_text().split("\n")
+        content = read("n/a,b:c.ipynb").split("\n")
         number = next(n for n, text in enumerate(content, start=1) if "trainer = SFTTrainer" in text)
         start = f"::warning file=n/a%2Cb%3Ac.ipynb,line={number},title=DDP201 "
         assert line.startswith(start)
         assert "::cell 3:2:11: nothing shows the batch of this training" in line
 
-    def test_nothing_in_a_notebook_makes_a_command_of_its_own(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", metadata={"language_info": {"name": "x%\r\n::error::gone"}})
+    def test_nothing_in_a_notebook_makes_a_command_of_its_own(self, command: Command) -> None:
+        write("a.ipynb", metadata={"language_info": {"name": "x%\r\n::error::gone"}})
         result = command("a.ipynb", "t.py", "--format", "github")
         assert len(result.stdout.splitlines()) == 1
         assert result.stdout.count("::error") == 1 or "\n::error" not in result.stdout
@@ -109,10 +107,10 @@ class TestSarif:
         kind = jsonschema.validators.validator_for(schema)
         return kind(schema, format_checker=kind.FORMAT_CHECKER)
 
-    def test_fits_the_schema(self, command: Command, tmp_path: Path, validator: jsonschema.protocols.Validator) -> None:
-        write(tmp_path / "n/a b.ipynb", *WARNING)
-        write(tmp_path / "n/b.ipynb", "x = = 1")
-        write(tmp_path / "n/c.ipynb")
+    def test_fits_the_schema(self, command: Command, validator: jsonschema.protocols.Validator) -> None:
+        write("n/a b.ipynb", *WARNING)
+        write("n/b.ipynb", "x = = 1")
+        write("n/c.ipynb")
         result = command("n", "-o", "out", "--check", "--format", "sarif")
         log = json.loads(result.stdout)
         validator.validate(log)
@@ -124,31 +122,31 @@ class TestSarif:
         (warning,) = [found for found in run["results"] if found["level"] == "warning"]
         place = warning["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == "n/a%20b.ipynb"
-        line = (tmp_path / "n/a b.ipynb").read_text().split("\n")[place["region"]["startLine"] - 1]
+        line = read("n/a b.ipynb").split("\n")[place["region"]["startLine"] - 1]
         assert "trainer = SFTTrainer" in line
         assert warning["locations"][0]["logicalLocations"][0]["name"] == "cell 3"
         levels = {found["ruleId"]: found["level"] for found in run["results"]}
         assert (levels["DDP001"], levels["DDP901"], levels["DDP101"]) == ("error", "error", "note")
 
-    def test_fingerprints_outlive_a_new_cell_above(self, command: Command, tmp_path: Path) -> None:
+    def test_fingerprints_outlive_a_new_cell_above(self, command: Command) -> None:
         def fingerprints() -> dict[str, str]:
             log = json.loads(command("a.ipynb", "t.py", "--format", "sarif").stdout)
             return {f["ruleId"]: f["partialFingerprints"]["nb2ddp/v1"] for f in log["runs"][0]["results"]}
 
-        write(tmp_path / "a.ipynb", *WARNING)
+        write("a.ipynb", *WARNING)
         before = fingerprints()
-        write(tmp_path / "a.ipynb", markdown("new"), *WARNING)
+        write("a.ipynb", markdown("new"), *WARNING)
         assert fingerprints() == before
 
 
 class TestSummaryFile:
-    def test_is_a_table(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write(tmp_path / "n/a|b.ipynb", *WARNING)
-        write(tmp_path / "n/c.ipynb", "x = = '<img src=x>`'")
-        (tmp_path / "summary.md").write_text("before\n")
+    def test_is_a_table(self, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        write("n/a|b.ipynb", *WARNING)
+        write("n/c.ipynb", "x = = '<img src=x>`'")
+        Path("summary.md").write_text("before\n")
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
         command("n", "-o", "out", "--format", "github")
-        lines = (tmp_path / "summary.md").read_text().splitlines()
+        lines = read("summary.md").splitlines()
         assert lines[:3] == ["before", "## nb2ddp", ""]
         assert "| n/a\\|b.ipynb | out/a\\|b.py | converted | 0 | 1 | " in "\n".join(lines)
         assert any(line.startswith("| n/c.ipynb, cell 1:1:5 | DDP001 | ") for line in lines)
@@ -156,30 +154,30 @@ class TestSummaryFile:
 
 
 class TestSuppression:
-    def test_of_a_line(self, command: Command, tmp_path: Path) -> None:
+    def test_of_a_line(self, command: Command) -> None:
         loads = CELLS[1].replace('1B")', '1B")  # nb2ddp: ignore[DDP101]')
-        write(tmp_path / "a.ipynb", loads, *CELLS[2:])
+        write("a.ipynb", loads, *CELLS[2:])
         result = command("a.ipynb", "t.py", "--verbose")
         assert "DDP101" not in result.stdout.replace("ignore[DDP101]", "")
-        assert "device_map" not in (tmp_path / "t.py").read_text()
+        assert "device_map" not in read("t.py")
         assert "DDP902" not in result.stdout
 
-    def test_above_a_line(self, command: Command, tmp_path: Path) -> None:
+    def test_above_a_line(self, command: Command) -> None:
         loads = CELLS[1].replace("model, tok", "# nb2ddp: ignore[ DDP101 ,DDP999] why\n\n# more\nmodel, tok")
-        write(tmp_path / "a.ipynb", loads, *CELLS[2:])
+        write("a.ipynb", loads, *CELLS[2:])
         result = command("a.ipynb", "t.py")
-        assert "device_map" not in (tmp_path / "t.py").read_text()
+        assert "device_map" not in read("t.py")
         assert result.stdout.splitlines()[0] == (
             "a.ipynb:cell 1:2:1: DDP902 warning: unused suppression: no rule has the code 'DDP999'"
         )
 
-    def test_of_a_refusal(self, command: Command, tmp_path: Path) -> None:
+    def test_of_a_refusal(self, command: Command) -> None:
         other = "from accelerate import notebook_launcher\nnotebook_launcher(f)"
-        write(tmp_path / "a.ipynb", *CELLS, other)
+        write("a.ipynb", *CELLS, other)
         refused = command("a.ipynb", "t.py")
         assert refused.exit_code == 2
         (code,) = re.findall(r"DDP00\d", refused.stdout)
-        write(tmp_path / "a.ipynb", *CELLS, f"{other}  # nb2ddp: ignore[{code}]")
+        write("a.ipynb", *CELLS, f"{other}  # nb2ddp: ignore[{code}]")
         assert command("a.ipynb", "t.py").exit_code == 0
 
     @pytest.mark.parametrize(
@@ -191,17 +189,17 @@ class TestSuppression:
             ("# nb2ddp: ignore[]", "it names no code: ignore[DDP101]"),
         ],
     )
-    def test_unused(self, command: Command, tmp_path: Path, comment: str, message: str) -> None:
-        write(tmp_path / "a.ipynb", *CELLS, f"x = 1  {comment}")
+    def test_unused(self, command: Command, comment: str, message: str) -> None:
+        write("a.ipynb", *CELLS, f"x = 1  {comment}")
         result = command("a.ipynb", "t.py")
         assert result.stdout.splitlines()[0] == f"a.ipynb:cell 5:1:8: DDP902 warning: unused suppression: {message}"
 
-    def test_of_a_rule_that_is_left_out_is_not_called_unused(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
+    def test_of_a_rule_that_is_left_out_is_not_called_unused(self, command: Command) -> None:
+        write("a.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
         assert "DDP902" not in command("a.ipynb", "t.py", "--ignore", "DDP101").stdout
 
-    def test_that_leaves_no_python_is_refused(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", *CELLS, "%env A=1 # nb2ddp: ignore[DDP303]")
+    def test_that_leaves_no_python_is_refused(self, command: Command) -> None:
+        write("a.ipynb", *CELLS, "%env A=1 # nb2ddp: ignore[DDP303]")
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 2
         assert result.stdout.startswith("a.ipynb:cell 5:1:1: DDP001 error: without the rules that were left out")

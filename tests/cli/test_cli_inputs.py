@@ -82,10 +82,10 @@ class TestOne:
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_is_written(
-    command: Command, tmp_path: Path, name: str, content: str, message: str
+    command: Command, name: str, content: str, message: str
 ) -> None:
-    (tmp_path / name).write_text(content)
+    Path(name).write_text(content)
     result = command(name, "train.py")
     assert result.exit_code == 2
     assert message in result.stdout
-    assert files(tmp_path) == {name}
+    assert files() == {name}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import stand_in
-from tests.command import Command
+from tests.command import Command, read
 from tests.notebooks import CELLS, write
 
 TWO = "--machines 2 --gpus 2"
@@ -81,7 +81,7 @@ def test_a_name_stays_a_name(name: str, command: Command, environment: dict[str,
 
 
 def test_no_folder_is_changed_to_where_the_script_lies_in_this_one(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
+    write("a.ipynb")
     assert "cd " not in command("a.ipynb", str(tmp_path / "x.py")).stderr
     assert " with: cd sub && torchrun" in command("a.ipynb", str(tmp_path / "sub" / "x.py")).stderr
 
@@ -90,7 +90,7 @@ def test_no_folder_is_changed_to_where_the_script_lies_in_this_one(command: Comm
 def test_the_first_machine_says_what_to_type_on_the_others(
     command: Command, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    write(tmp_path / "a.ipynb")
+    write("a.ipynb")
     _, first, second = printed(command("a.ipynb", "a.py", "--launcher", "torchrun", *TWO.split()).stderr)
     environment |= {"MACHINES": "2"}
     done = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -99,19 +99,19 @@ def test_the_first_machine_says_what_to_type_on_the_others(
     assert done.stdout.endswith(f": {second.replace('=HOST ', f'={host} ')}\n")
 
 
-def test_the_first_lines_of_a_script_are_those_that_are_printed(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
+def test_the_first_lines_of_a_script_are_those_that_are_printed(command: Command) -> None:
+    write("a.ipynb")
     for options, _ in CASES.values():
         if "notebook" not in options:
             lines = printed(command("a.ipynb", "a.py", "--keep", "nothing", *options.split()).stderr)
             lines = [line for line in lines if not line.startswith("pip ")]
-            first = (tmp_path / "a.py").read_text().split("\n\n")[0]
+            first = read("a.py").split("\n\n")[0]
             assert [line for line in lines if f" {line}\n" not in f"{first}\n"] == []
 
 
-def test_a_server_takes_a_gpu_that_no_line_trains_on(command: Command, tmp_path: Path) -> None:
+def test_a_server_takes_a_gpu_that_no_line_trains_on(command: Command) -> None:
     trains = "from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer(model = model, args = GRPOConfig()).train()"
-    write(tmp_path / "a.ipynb", *CELLS[:2], trains.replace("GRPOConfig()", "GRPOConfig(use_vllm = True)"))
-    (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nvllm-server = true\n")
+    write("a.ipynb", *CELLS[:2], trains.replace("GRPOConfig()", "GRPOConfig(use_vllm = True)"))
+    Path("pyproject.toml").write_text("[tool.nb2ddp]\nvllm-server = true\n")
     said = command("a.ipynb").stderr
     assert [line.split()[0] for line in printed(said)] == ["pip", "accelerate"], said

@@ -21,17 +21,17 @@ OWN = ("!pip install -q snac==1.2 other", "import os, my_helper as helper", *CEL
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_the_default_name_is_another(command: Command, tmp_path: Path, name: str) -> None:
-    write(tmp_path / f"{name}.ipynb", *OWN)
+    write(f"{name}.ipynb", *OWN)
     assert command(f"{name}.ipynb").exit_code == 0
-    assert files(tmp_path) == {f"{name}.ipynb", f"{name}_ddp.py", "accelerate_config.yaml"}
+    assert files() == {f"{name}.ipynb", f"{name}_ddp.py", "accelerate_config.yaml"}
     assert command(f"{name}.ipynb", "--check").exit_code == 0
     assert command(".", "-o", "out").exit_code == 0
     assert (tmp_path / "out" / f"{name}_ddp.py").exists()
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_a_name_that_is_typed_is_refused_with_another(command: Command, tmp_path: Path, name: str) -> None:
-    write(tmp_path / "a.ipynb", *OWN)
+def test_a_name_that_is_typed_is_refused_with_another(command: Command, name: str) -> None:
+    write("a.ipynb", *OWN)
     for more in (
         (),
         (
@@ -44,7 +44,7 @@ def test_a_name_that_is_typed_is_refused_with_another(command: Command, tmp_path
         assert result.exit_code == 2
         assert f"The script cannot be called '{name}.py': Python would import it" in result.stdout
         assert f"Call it {name}_ddp.py." in result.stdout
-    assert files(tmp_path) == {"a.ipynb"}
+    assert files() == {"a.ipynb"}
 
 
 def test_every_door_refuses_it() -> None:
@@ -55,12 +55,12 @@ def test_every_door_refuses_it() -> None:
 @pytest.mark.parametrize(
     "name", ["alpaca", "train", "finetune", "Llama3.1_(8B)-Alpaca", "test", "Torch", "llama-torch"]
 )
-def test_other_names_are_free(command: Command, tmp_path: Path, name: str) -> None:
+def test_other_names_are_free(command: Command, name: str) -> None:
     speaks = ["import torch  # not alpaca", "rows = load_dataset('alpaca')", "!pip install alpaca-lora ./train/x"]
     speaks.append("!pip install unsloth  # to train, finetune or test on your own machine, or a rented one")
-    write(tmp_path / f"{name}.ipynb", markdown("import the alpaca rows to train and test"), *speaks, *CELLS)
+    write(f"{name}.ipynb", markdown("import the alpaca rows to train and test"), *speaks, *CELLS)
     assert command(f"{name}.ipynb").exit_code == 0
-    assert (tmp_path / f"{name}.py").exists()
+    assert Path(f"{name}.py").exists()
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_what_code_imports_or_installs(code: str, is_named: bool) -> None:
     assert names_module(code, "snac") == is_named
 
 
-def test_files_that_hide_a_module_are_said(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
-    (tmp_path / "torch.py").write_text("x = 1\n")
-    (tmp_path / "helper.py").write_text("x = 1\n")
+def test_files_that_hide_a_module_are_said(command: Command) -> None:
+    write("a.ipynb")
+    Path("torch.py").write_text("x = 1\n")
+    Path("helper.py").write_text("x = 1\n")
     for folder in ("wandb", "datasets"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "wandb/__init__.py").write_text("")
+        Path(folder).mkdir()
+    Path("wandb/__init__.py").write_text("")
     for more in ((), ("--check",)):
         warned = [line for line in command("a.ipynb", *more).stdout.splitlines() if "DDP909" in line]
         assert warned == [
@@ -98,8 +98,8 @@ def test_files_that_hide_a_module_are_said(command: Command, tmp_path: Path) -> 
         ]
 
 
-def test_a_rehearsal_refuses_such_a_script(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("import trl\n")
+def test_a_rehearsal_refuses_such_a_script(command: Command) -> None:
+    Path("torch.py").write_text("import trl\n")
     result = command("rehearse", "torch.py")
     assert (result.exit_code, result.stderr) == (
         2,

@@ -69,7 +69,7 @@ def ran(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Co
 
 @pytest.mark.skipif(os.name != "posix", reason="it becomes its launcher, as on POSIX")
 def test_it_converts_installs_and_starts(environment: dict[str, str], tmp_path: Path) -> None:
-    write(tmp_path / "nb" / "a.ipynb")
+    write(tmp_path / "nb/a.ipynb")
     first = ran(tmp_path, environment, "nb/a.ipynb", "jobs/train.py")
     assert (first.returncode, first.stdout) == (7, "torchrun --nproc_per_node 2 start.py cpu train.py in run-\n"), (
         first.stderr
@@ -83,7 +83,7 @@ def test_it_converts_installs_and_starts(environment: dict[str, str], tmp_path: 
 
     script = tmp_path / "jobs" / "train.py"
     script.write_text(script.read_text().replace("= per_device_batch,", "= 1,  # mine"))
-    write(tmp_path / "nb" / "a.ipynb", *CELLS, "x = 1")
+    write(tmp_path / "nb/a.ipynb", *CELLS, "x = 1")
     (tmp_path / "packages").rename(tmp_path / "gone")
     again = ran(tmp_path, environment, "nb/a.ipynb", "jobs/train.py", "--gpus", "3")
     assert (again.returncode, again.stdout) == (7, "torchrun --nproc_per_node 3 start.py cpu train.py in run-\n"), (
@@ -108,9 +108,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_dry_run_prints_the_lines_and_writes_nothing(command: Command, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_lines_and_writes_nothing(command: Command) -> None:
     installs = "!pip install unsloth\n!pip install --no-build-isolation flash-attn"
-    write(tmp_path / "nb" / "a b.ipynb", installs, *CELLS[1:])
+    write("nb/a b.ipynb", installs, *CELLS[1:])
     result = command("run", "nb/a b.ipynb", "--dry-run")
     assert result.exit_code == 0, result.output
     convert, make, activate, install, apart, change, start = result.stdout.splitlines()
@@ -121,7 +121,7 @@ def test_a_dry_run_prints_the_lines_and_writes_nothing(command: Command, tmp_pat
     assert install == "uv pip install -r 'nb/a b.requirements.txt' --torch-backend auto"
     assert apart == "uv pip install --no-deps --no-build-isolation flash-attn"
     assert (change, start) == ("cd nb", "torchrun --nproc_per_node gpu 'a b.py'")
-    assert [path.name for path in (tmp_path / "nb").iterdir()] == ["a b.ipynb"]
+    assert [path.name for path in Path("nb").iterdir()] == ["a b.ipynb"]
     assert command("run", "nb/a b.ipynb", "--dry-run", "--gpus", "2").stdout.endswith(" --nproc_per_node 2 'a b.py'\n")
 
 
@@ -130,9 +130,9 @@ def test_a_dry_run_prints_the_lines_and_writes_nothing(command: Command, tmp_pat
     ("setting", "said"),
     [("split-model = true", "\npython a.py\n"), ("vllm-server = true", "start its vLLM server first")],
 )
-def test_settings(setting: str, said: str, command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
-    (tmp_path / "pyproject.toml").write_text(f"[tool.nb2ddp]\n{setting}\n")
+def test_settings(setting: str, said: str, command: Command) -> None:
+    write("a.ipynb")
+    Path("pyproject.toml").write_text(f"[tool.nb2ddp]\n{setting}\n")
     assert said in command("run", "a.ipynb", "--dry-run").output
 
 
@@ -143,10 +143,10 @@ def test_what_is_refused(words: list[str], command: Command) -> None:
     assert "Traceback" not in result.output
 
 
-def test_without_uv_one_line_says_so(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_one_line_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uv, "found", lambda: None)
     monkeypatch.setattr(uv, "torch", lambda backend="cpu": ())
-    write(tmp_path / "a.ipynb")
+    write("a.ipynb")
     result = command("run", "a.ipynb")
     assert result.exit_code == 2
     assert result.output.endswith("which is not installed: pip install uv\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.command import Command
+from tests.command import Command, read
 from tests.notebooks import write
 
 #: What an option may be given by mistake, below the folder of `_fill`.
@@ -96,9 +96,9 @@ def test_no_target_loses_what_it_holds(command: Command, tmp_path: Path, option:
             assert _is_clean(result), (target, result.output)
             assert not set(after) - set(before), (target, set(after) - set(before))
         else:
-            (tmp_path / "sub/n.py").unlink()
-            (tmp_path / "sub/accelerate_config.yaml").unlink()
-            (tmp_path / "sub/n.requirements.txt").unlink()
+            Path("sub/n.py").unlink()
+            Path("sub/accelerate_config.yaml").unlink()
+            Path("sub/n.requirements.txt").unlink()
 
 
 @pytest.mark.parametrize("target", ["n.ipynb", "./away/../n.ipynb", "link.ipynb", "hard.ipynb", "here/n.ipynb"])
@@ -110,10 +110,10 @@ def test_force_never_replaces_the_notebook(command: Command, tmp_path: Path, opt
     assert _hashes(tmp_path) == before
 
 
-def test_force_never_replaces_a_notebook_that_is_a_script(command: Command, tmp_path: Path) -> None:
+def test_force_never_replaces_a_notebook_that_is_a_script(command: Command) -> None:
     cells = "# %%\nfrom trl import SFTTrainer\ntrainer = SFTTrainer()\n# %%\ntrainer.train()\n"
-    (tmp_path / "a.py").write_text(cells)
-    (tmp_path / "here").symlink_to(".")
+    Path("a.py").write_text(cells)
+    Path("here").symlink_to(".")
     for target in ("a.py", "here/a.py", "x/../a.py"):
         assert _is_clean(command("a.py", target, "--keep", "nothing"))
-    assert (tmp_path / "a.py").read_text() == cells
+    assert read("a.py") == cells

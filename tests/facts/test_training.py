@@ -6,6 +6,7 @@ import pytest
 
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Tree
+from tests.examples import rows
 
 IMPORTS = """\
 import trl
@@ -26,28 +27,6 @@ def lines(found: Training, offsets: list[int]) -> list[str]:
     return [found.tree.source[offset : found.tree.line_end(offset)] for offset in offsets]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "SFTConfig()",
-        "trl.SFTConfig()",
-        "trl.trainer.sft_config.SFTConfig()",
-        "TrainingArguments('out')",
-        "Seq2SeqTrainingArguments()",
-        "UnslothTrainingArguments()",
-        "GRPOConfig()",
-    ],
-)
-def test_arguments(call: str) -> None:
-    found = training(f"args = {call}\n")
-    assert [found.tree.text(c) for c in found.arguments] == [call]
-
-
-@pytest.mark.parametrize("call", ["LoraConfig()", "ModelConfig()", "helper.SFTConfig()", "dict()", "Unknown()"])
-def test_no_arguments(call: str) -> None:
-    assert training(f"args = {call}\n").arguments == []
-
-
 def test_arguments_of_a_subclass_and_of_an_alias() -> None:
     found = training(
         "class Mine(SFTConfig): pass\nOther = DPOConfig\na = Mine()\nb = Other()\nif False:\n    SFTConfig()\n"
@@ -55,22 +34,10 @@ def test_arguments_of_a_subclass_and_of_an_alias() -> None:
     assert [found.tree.text(c) for c in found.arguments] == ["Mine()", "Other()"]
 
 
-SIZE = "per_device_train_batch_size = 2"
-
-
-@pytest.mark.parametrize(
-    ("source", "calls"),
-    [
-        ("unused = SFTConfig(a)\ntrainer = SFTTrainer(args = SFTConfig(b))\n", ["SFTConfig(b)"]),
-        ("unused = SFTConfig(a)\nargs = SFTConfig(b)\ntrainer = SFTTrainer(args = args)\n", ["SFTConfig(b)"]),
-        (f"kind = getattr(trl, name)\nkind(a)\nkind({SIZE})\n", [f"kind({SIZE})"]),
-        (f"kind = SFTConfig if a else DPOConfig\nkind({SIZE})\n", [f"kind({SIZE})"]),
-        (f"kind = make()\nkind({SIZE})\n", []),
-    ],
-)
-def test_arguments_that_something_takes_and_of_a_class_that_is_chosen(source: str, calls: list[str]) -> None:
-    found = training(source)
-    assert [found.tree.text(call) for call in found.arguments] == calls
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "arguments"))
+def test_arguments(code: str, answers: list[str]) -> None:
+    found = training(f"{code}\n")
+    assert [found.tree.text(call) for call in found.arguments] == answers
 
 
 def test_a_loop_of_the_notebooks_own_goes_backward() -> None:
@@ -78,67 +45,19 @@ def test_a_loop_of_the_notebooks_own_goes_backward() -> None:
     assert [found.tree.text(call) for call in found.backward_calls] == ["loss.backward()"]
 
 
-CALLS = [
-    ("trainer.train()\n", ["trainer.train()"]),
-    ("dpo_trainer.train()\n", ["dpo_trainer.train()"]),
-    ("trainer_2.train()\n", ["trainer_2.train()"]),
-    ("self.trainer.evaluate()\n", ["self.trainer.evaluate()"]),
-    ("t = SFTTrainer()\nt.train()\nt.predict(x)\n", ["t.train()", "t.predict(x)"]),
-    ("SFTTrainer().train()\n", ["SFTTrainer().train()"]),
-    ("class T(Trainer): pass\nt = T()\nt.train()\n", ["t.train()"]),
-    ("t = SFTTrainer()\nunsloth_train(t)\n", ["unsloth_train(t)"]),
-    ("ts = [SFTTrainer(), SFTTrainer()]\nts[0].train()\n", ["ts[0].train()"]),
-    ("def make(): return SFTTrainer()\nt = make()\nt.train()\n", ["t.train()"]),
-    # what only switches a mode, or is not of this kind
-    ("model.train()\n", []),
-    ("t = SFTTrainer()\nmodel.train()\npolicy_net.train()\n", []),
-    ("tokenizer.train()\n", []),
-    ("model.evaluate()\n", []),
-    ("train()\n", []),
-    ("trainer.training()\n", []),
-    ("trainer.save_model()\n", []),
-    ("if False:\n    trainer.train()\n", []),
-]
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "calls"))
+def test_calls(code: str, answers: list[str]) -> None:
+    found = training(f"{code}\n")
+    assert [found.tree.text(call) for call in found.calls] == answers
 
 
-@pytest.mark.parametrize(("source", "expected"), CALLS)
-def test_calls(source: str, expected: list[str]) -> None:
-    found = training(source)
-    assert [found.tree.text(call) for call in found.calls] == expected
-
-
-EVENTS = [
-    ("trainer.train()\nprint(1)\n", ["trainer.train()"], "trainer.train()"),
-    ("trainer.train()\nprint(trainer.evaluate())\n", ["trainer.train()", "trainer.evaluate())"], "print(trainer.eval"),
-    ("if c:\n    trainer.train()\nprint(1)\n", ["trainer.train()"], "if c:"),
-    ("for i in c:\n    trainer.train()\n", ["trainer.train()"], "for i in c:"),
-    ("def f():\n    trainer.train()\nf()\nprint(1)\n", ["f()"], "f()"),
-    ("def f():\n    g()\ndef g():\n    trainer.train()\nx = f()\n", ["f()"], "x = f()"),
-    ("def f():\n    trainer.train()\n    f()\nf()\nf()\n", ["f()", "f()"], "f()"),
-    ("class A:\n    def fit(self):\n        trainer.train()\nA().fit()\n", ["A().fit()"], "A().fit()"),
-    ("if __name__ == '__main__':\n    trainer.train()\n", ["trainer.train()"], "if __name__"),
-    # what trains, handed on as a value
-    ("go = trainer.train\nx = 1\ngo()\n", ["go()"], "go()"),
-    ("getattr(trainer, 'train')()\nx = 1\n", ["getattr(trainer, 'train')()"], "getattr"),
-    ("go = functools.partial(trainer.train)\ngo()\nx = 1\n", ["go()"], "go()"),
-    ("def f():\n    trainer.train()\ntimed(f)\nx = 1\n", ["f)"], "timed(f)"),
-    ("def f():\n    trainer.train()\nsteps = {'f': f}\nsteps['f']()\nx = 1\n", ["steps['f']()"], "steps['f']()"),
-    ("run = lambda: trainer.train()\nx = 1\nrun()\n", ["run()"], "run()"),
-    ("class A:\n    def __call__(self):\n        trainer.train()\na = A()\na()\nx = 1\n", ["a()"], "a()"),
-    (
-        "for step in (trainer.train, trainer.evaluate):\n    step()\nx = 1\n",
-        ["trainer.train, trainer.evaluate):", "trainer.evaluate):"],
-        "for",
-    ),
-]
-
-
-@pytest.mark.parametrize(("source", "events", "last"), EVENTS)
-def test_events(source: str, events: list[str], last: str) -> None:
-    found = training(source)
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "events"))
+def test_events(code: str, answers: list[str]) -> None:
+    found = training(f"{code}\n")
+    *events, last = answers
     assert lines(found, [found.tree.start(call) for call in found.events]) == events
     assert found.last is not None
-    assert found.tree.text(found.last).startswith(last)
+    assert f"last: {found.tree.text(found.last)}".startswith(last)
 
 
 @pytest.mark.parametrize(

@@ -25,37 +25,37 @@ KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "3"))
 
 
 class TestInputs:
-    def test_a_folder_is_mirrored(self, command: Command, tmp_path: Path) -> None:
+    def test_a_folder_is_mirrored(self, command: Command) -> None:
         for name in ("b", "a", "deep/er/c", "Llama3.1_(8B)-Alpaca"):
-            write(tmp_path / f"nb/{name}.ipynb")
+            write(f"nb/{name}.ipynb")
         result = command("nb", "-o", "out")
         assert result.exit_code == 0, result.output
         scripts = {"b.py", "a.py", "deep/er/c.py", "Llama3.1_(8B)-Alpaca.py"}
         configs = {"accelerate_config.yaml", "deep/er/accelerate_config.yaml"}
-        assert files(tmp_path / "out") == scripts | configs
+        assert files("out") == scripts | configs
 
-    def test_single_files_go_into_the_folder_itself(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "x/a.ipynb")
-        write(tmp_path / "y/b.ipynb")
+    def test_single_files_go_into_the_folder_itself(self, command: Command) -> None:
+        write("x/a.ipynb")
+        write("y/b.ipynb")
         command("x/a.ipynb", "y/b.ipynb", "-o", "out")
-        assert files(tmp_path / "out") == {"a.py", "b.py", "accelerate_config.yaml"}
+        assert files("out") == {"a.py", "b.py", "accelerate_config.yaml"}
 
     @pytest.mark.parametrize("pattern", ["nb/**/*.ipynb", "n?/**/*.ipynb"])
-    def test_patterns_need_no_shell(self, command: Command, tmp_path: Path, pattern: str) -> None:
-        write(tmp_path / "nb/a.ipynb")
-        write(tmp_path / "nb/x/b.ipynb")
-        (tmp_path / "nb/notes.txt").write_text("")
+    def test_patterns_need_no_shell(self, command: Command, pattern: str) -> None:
+        write("nb/a.ipynb")
+        write("nb/x/b.ipynb")
+        Path("nb/notes.txt").write_text("")
         assert command(pattern, "-o", "out").exit_code == 0
         prefix = "" if pattern.startswith("nb") else "nb/"
-        assert {f"{prefix}a.py", f"{prefix}x/b.py"} <= files(tmp_path / "out")
+        assert {f"{prefix}a.py", f"{prefix}x/b.py"} <= files("out")
 
-    def test_a_name_that_looks_like_a_pattern(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a[1].ipynb")
-        write(tmp_path / "a1.ipynb")
+    def test_a_name_that_looks_like_a_pattern(self, command: Command) -> None:
+        write("a[1].ipynb")
+        write("a1.ipynb")
         assert command("a[1].ipynb", "-o", "out").exit_code == 0
-        assert files(tmp_path / "out") == {"a[1].py", "accelerate_config.yaml"}
+        assert files("out") == {"a[1].py", "accelerate_config.yaml"}
 
-    def test_what_is_skipped(self, command: Command, tmp_path: Path) -> None:
+    def test_what_is_skipped(self, command: Command) -> None:
         kept = ["a", "sub/b", "sub/keep/d"]
         skipped = [
             ".ipynb_checkpoints/a-checkpoint",
@@ -68,49 +68,49 @@ class TestInputs:
             "excluded/e",
         ]
         for name in kept + skipped:
-            write(tmp_path / f"{name}.ipynb")
-        (tmp_path / "env/pyvenv.cfg").write_text("")
-        (tmp_path / ".gitignore").write_text("/ignored/\ndraft_*\nout\n")
-        (tmp_path / "sub/keep/.gitignore").write_text("*.ipynb\n!d.ipynb\n")
-        (tmp_path / "pyproject.toml").write_text('[tool.nb2ddp]\nexclude = ["excluded/"]\n')
+            write(f"{name}.ipynb")
+        Path("env/pyvenv.cfg").write_text("")
+        Path(".gitignore").write_text("/ignored/\ndraft_*\nout\n")
+        Path("sub/keep/.gitignore").write_text("*.ipynb\n!d.ipynb\n")
+        Path("pyproject.toml").write_text('[tool.nb2ddp]\nexclude = ["excluded/"]\n')
         result = command(".", "-o", "out")
         assert result.exit_code == 0, result.output
-        assert {name for name in files(tmp_path / "out") if name.endswith(".py")} == {f"{name}.py" for name in kept}
+        assert {name for name in files("out") if name.endswith(".py")} == {f"{name}.py" for name in kept}
 
-    def test_gitignore_above_the_folder_counts_in_a_repository(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "nb/a.ipynb")
-        write(tmp_path / "nb/draft.ipynb")
-        (tmp_path / ".gitignore").write_text("draft.ipynb\n")
+    def test_gitignore_above_the_folder_counts_in_a_repository(self, command: Command) -> None:
+        write("nb/a.ipynb")
+        write("nb/draft.ipynb")
+        Path(".gitignore").write_text("draft.ipynb\n")
         command("nb", "-o", "out1")
-        assert "draft.py" in files(tmp_path / "out1")
-        (tmp_path / ".git").mkdir()
+        assert "draft.py" in files("out1")
+        Path(".git").mkdir()
         command("nb", "-o", "out2")
-        assert "draft.py" not in files(tmp_path / "out2")
+        assert "draft.py" not in files("out2")
 
-    def test_a_named_file_is_converted_though_git_ignores_it(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / ".gitignore").write_text("*.ipynb\n")
+    def test_a_named_file_is_converted_though_git_ignores_it(self, command: Command) -> None:
+        write("a.ipynb")
+        Path(".gitignore").write_text("*.ipynb\n")
         assert command("a.ipynb", "-o", "out").exit_code == 0
 
-    def test_a_notebook_named_twice_is_converted_once(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "nb/a.ipynb")
+    def test_a_notebook_named_twice_is_converted_once(self, command: Command) -> None:
+        write("nb/a.ipynb")
         result = command("nb", "nb/a.ipynb", "./nb", "-o", "out")
         assert result.stderr.splitlines()[-1].startswith("1 notebook: ") or "Start it" in result.stderr
 
     @posix_only
     def test_links_between_folders_are_not_followed(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "nb/a.ipynb")
-        (tmp_path / "nb/loop").symlink_to(tmp_path / "nb", target_is_directory=True)
+        write("nb/a.ipynb")
+        Path("nb/loop").symlink_to(tmp_path / "nb", target_is_directory=True)
         assert command("nb", "-o", "out").exit_code == 0
-        assert files(tmp_path / "out") == {"a.py", "accelerate_config.yaml"}
+        assert files("out") == {"a.py", "accelerate_config.yaml"}
 
 
 class TestFaults:
-    def test_one_bad_notebook_never_stops_the_rest(self, command: Command, tmp_path: Path) -> None:
+    def test_one_bad_notebook_never_stops_the_rest(self, command: Command) -> None:
         for number in range(6):
-            write(tmp_path / f"nb/{number}.ipynb")
-        write(tmp_path / "nb/3.ipynb", "x = = 1")
-        (tmp_path / "nb/5.ipynb").write_text("{")
+            write(f"nb/{number}.ipynb")
+        write("nb/3.ipynb", "x = = 1")
+        Path("nb/5.ipynb").write_text("{")
         result = command("nb", "-o", "out")
         assert result.exit_code == 2
         assert [line for line in result.stdout.splitlines() if "DDP" in line] == [
@@ -120,7 +120,7 @@ class TestFaults:
             "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
         ]
         assert "6 notebooks: 4 converted, 2 failed; " in result.stderr
-        scripts = {name for name in files(tmp_path / "out") if name.endswith(".py")}
+        scripts = {name for name in files("out") if name.endswith(".py")}
         assert scripts == {f"{number}.py" for number in (0, 1, 2, 4)}
 
     @posix_only
@@ -145,9 +145,9 @@ class TestSharedFolder:
     def test_a_cache_folder_that_cannot_be_written_hurts_nothing(
         self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "file").write_text("")
+        Path("file").write_text("")
         monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "file"))
-        write(tmp_path / "a.ipynb")
+        write("a.ipynb")
         assert command("a.ipynb", "t.py").exit_code == 0
 
     @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.project.config import KEYS
-from tests.command import Command, files
+from tests.command import Command, files, read
 from tests.notebooks import CELLS, write
 
 
@@ -18,22 +18,22 @@ def configure(folder: Path, text: str) -> None:
 
 def test_settings_are_found_upwards_from_the_notebook(command: Command, tmp_path: Path) -> None:
     configure(tmp_path / "project", "gpus = 8\nlauncher = 'torchrun'\nignore = ['DDP101']\n")
-    (tmp_path / "project/nb/pyproject.toml").parent.mkdir()
-    (tmp_path / "project/nb/pyproject.toml").write_text("[project]\nname = 'x'\n")
-    write(tmp_path / "project/nb/deep/a.ipynb")
+    Path("project/nb/pyproject.toml").parent.mkdir()
+    Path("project/nb/pyproject.toml").write_text("[project]\nname = 'x'\n")
+    write("project/nb/deep/a.ipynb")
     assert command("project/nb/deep/a.ipynb", "elsewhere/t.py").exit_code == 0
-    assert files(tmp_path / "elsewhere") == {"t.py", "accelerate_config.yaml", "t.torchrun.sh"}
-    assert "num_processes: 8" in (tmp_path / "elsewhere/accelerate_config.yaml").read_text()
-    assert "device_map" not in (tmp_path / "elsewhere/t.py").read_text()
+    assert files("elsewhere") == {"t.py", "accelerate_config.yaml", "t.torchrun.sh"}
+    assert "num_processes: 8" in read("elsewhere/accelerate_config.yaml")
+    assert "device_map" not in read("elsewhere/t.py")
 
 
 def test_the_command_line_is_stronger(command: Command, tmp_path: Path) -> None:
     configure(tmp_path, "gpus = 8\nbatch = 3\n")
-    write(tmp_path / "a.ipynb")
+    write("a.ipynb")
     command("a.ipynb", "t.py", "--gpus", "4")
-    config = (tmp_path / "accelerate_config.yaml").read_text()
+    config = read("accelerate_config.yaml")
     assert "num_processes: 4" in config
-    assert "largest=3)" in (tmp_path / "t.py").read_text()
+    assert "largest=3)" in read("t.py")
 
 
 def test_an_output_folder_makes_arguments_short(
@@ -53,9 +53,9 @@ def test_an_output_folder_makes_arguments_short(
 def test_exclude_counts_for_named_files(command: Command, tmp_path: Path) -> None:
     configure(tmp_path, "output-dir = 'out'\nexclude = ['a.ipynb']\n")
     for name in "ab":
-        write(tmp_path / f"{name}.ipynb")
+        write(f"{name}.ipynb")
     assert command("a.ipynb", "b.ipynb").exit_code == 0
-    assert files(tmp_path / "out") == {"b.py", "accelerate_config.yaml"}
+    assert files("out") == {"b.py", "accelerate_config.yaml"}
 
 
 def test_overrides_for_some_notebooks(command: Command, tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ files = ["big/strict.ipynb"]
 fail-on-warnings = true
 """,
     )
-    write(tmp_path / "a.ipynb")
-    write(tmp_path / "big/b.ipynb")
+    write("a.ipynb")
+    write("big/b.ipynb")
     assert command(".").exit_code == 0
-    assert "num_processes: 2" in (tmp_path / "out/accelerate_config.yaml").read_text()
-    assert "num_processes: 16" in (tmp_path / "out/big/accelerate_config.yaml").read_text()
-    batch = (tmp_path / "out/big/b.sbatch").read_text()
+    assert "num_processes: 2" in read("out/accelerate_config.yaml")
+    assert "num_processes: 16" in read("out/big/accelerate_config.yaml")
+    batch = read("out/big/b.sbatch")
     assert "#SBATCH --time=2:00:00" in batch
     assert "#SBATCH --nodes=2" in batch
-    write(tmp_path / "big/strict.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
+    write("big/strict.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
     assert command(".").exit_code == 1
 
 
@@ -113,16 +113,16 @@ def test_what_is_wrong_is_refused_before_anything_is_written(
     command: Command, tmp_path: Path, text: str, message: str
 ) -> None:
     configure(tmp_path, text)
-    write(tmp_path / "a.ipynb", *CELLS)
+    write("a.ipynb", *CELLS)
     result = command("a.ipynb", "out/t.py")
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert not Path("out").exists()
 
 
-def test_tool_nb2ddp_must_be_a_table(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool]\nnb2ddp = 1\n")
-    write(tmp_path / "a.ipynb")
+def test_tool_nb2ddp_must_be_a_table(command: Command) -> None:
+    Path("pyproject.toml").write_text("[tool]\nnb2ddp = 1\n")
+    write("a.ipynb")
     assert "tool.nb2ddp must be a table" in command("a.ipynb", "t.py").stderr
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from nb2ddp.project import history
 from nb2ddp.project.merge import merge
-from tests.command import Command
+from tests.command import Command, read
 from tests.notebooks import CELLS, write
 
 #: The last cell as it was, as a person edited it, and as the notebook has it now.
@@ -21,11 +21,11 @@ CELL = "# %% Cell 2\n"
 def folder(command: Command, tmp_path: Path) -> Path:
     """Two scripts with an edit that is kept and one that is in conflict, each."""
     for name in "ab":
-        write(tmp_path / f"{name}.ipynb")
+        write(f"{name}.ipynb")
         command(f"{name}.ipynb")
         script = tmp_path / f"{name}.py"
         script.write_text(script.read_text().replace(WAS, MINE).replace(CELL, f"{CELL}# my start\n"))
-        write(tmp_path / f"{name}.ipynb", *CELLS[:2], f"{CELLS[2]}\nx = 1", NEW)
+        write(f"{name}.ipynb", *CELLS[:2], f"{CELLS[2]}\nx = 1", NEW)
     return tmp_path
 
 
@@ -61,13 +61,13 @@ def test_where_nobody_knows_what_was_written_it_is_for_the_whole_file(
     assert command("a.ipynb", "--check").exit_code == 0
 
 
-def test_changes_nothing_where_there_is_no_conflict(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "a.ipynb")
+def test_changes_nothing_where_there_is_no_conflict(command: Command) -> None:
+    write("a.ipynb")
     command("a.ipynb")
-    (tmp_path / "mine.py").write_text("mine\n")
+    Path("mine.py").write_text("mine\n")
     assert command("a.ipynb", "--keep", "new").stderr.startswith("1 notebook: 1 up to date")
     assert "DDP906" in command("a.ipynb", "mine.py", "--keep", "new").stdout
-    assert (tmp_path / "mine.py").read_text() == "mine\n"
+    assert read("mine.py") == "mine\n"
 
 
 def test_a_removed_cell_that_was_edited() -> None:

@@ -11,14 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nb2ddp import __version__, convert_file
 from nb2ddp.project.merge import merge
 from nb2ddp.script import stamp
 from tests.checkout import git
-from tests.command import Command, files
+from tests.command import Command, files, read
 from tests.notebooks import CELLS, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
@@ -27,23 +25,23 @@ ALPACA = Path(__file__).parents[2] / "fixtures" / "notebooks" / "alpaca.ipynb"
 EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
 
 
-def edit(script: Path, old: str = EDIT[0], new: str = EDIT[1]) -> str:
+def edit(script: str | Path, old: str = EDIT[0], new: str = EDIT[1]) -> str:
     """Edit a script as a person does; what it is then."""
-    text = script.read_text()
+    text = Path(script).read_text()
     assert old in text
-    script.write_text(text.replace(old, new))
-    return script.read_text()
+    Path(script).write_text(text.replace(old, new))
+    return text.replace(old, new)
 
 
 class TestStamp:
-    def test_says_how_and_from_what(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "note books/a.ipynb")
+    def test_says_how_and_from_what(self, command: Command) -> None:
+        write("note books/a.ipynb")
         command("note books/a.ipynb", "scripts/a.py", "--gpus", "4", "--ignore", "DDP2,DDP101")
-        line = stamp.read((tmp_path / "scripts/a.py").read_text())
+        line = stamp.read(read("scripts/a.py"))
         assert line is not None
         assert line.command == "nb2ddp '../note books/a.ipynb' a.py --gpus 4 --ignore DDP101,DDP2"
         assert (line.version, line.is_intact) == (__version__, True)
-        config = stamp.read((tmp_path / "scripts/accelerate_config.yaml").read_text())
+        config = stamp.read(read("scripts/accelerate_config.yaml"))
         assert config is not None
         assert config.command == "nb2ddp NOTEBOOK.ipynb --gpus 4"
 
@@ -87,38 +85,38 @@ class TestStamp:
 
 
 class TestCommand:
-    def test_an_edit_survives_a_changed_notebook(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_an_edit_survives_a_changed_notebook(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edit(tmp_path / "a.py")
-        write(tmp_path / "a.ipynb", markdown("new"), *CELLS, "print('new')")
+        edit("a.py")
+        write("a.ipynb", markdown("new"), *CELLS, "print('new')")
         result = command("a.ipynb")
         assert result.exit_code == 0
         assert "wrote a.py\nkept what was edited by hand in a.py\n" in result.stderr
-        text = (tmp_path / "a.py").read_text()
+        text = read("a.py")
         assert EDIT[1] in text
         assert "print('new')" in text
         assert "# %% Cell 5\nmodel.save_pretrained" in text
         assert command("a.ipynb", "--check").exit_code == 0
-        assert (tmp_path / "a.py").read_text() == text
-        write(tmp_path / "a.ipynb", *CELLS)
+        assert read("a.py") == text
+        write("a.ipynb", *CELLS)
         command("a.ipynb")
-        assert EDIT[1] in (tmp_path / "a.py").read_text()
-        assert "print('new')" not in (tmp_path / "a.py").read_text()
+        assert EDIT[1] in read("a.py")
+        assert "print('new')" not in read("a.py")
 
-    def test_other_options_keep_edits_of_launch_files(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_other_options_keep_edits_of_launch_files(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edit(tmp_path / "accelerate_config.yaml", "debug: false", "debug: true")
+        edit("accelerate_config.yaml", "debug: false", "debug: true")
         assert command("a.ipynb", "--gpus", "8").exit_code == 0
-        lines = (tmp_path / "accelerate_config.yaml").read_text().splitlines()
+        lines = read("accelerate_config.yaml").splitlines()
         assert {"debug: true", "num_processes: 8"} <= set(lines)
 
-    def test_a_conflict_is_shown_and_nothing_is_written(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_a_conflict_is_shown_and_nothing_is_written(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edited = edit(tmp_path / "a.py", '.save_pretrained("lora")', '.save_pretrained("mine")')
-        write(tmp_path / "a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
+        edited = edit("a.py", '.save_pretrained("lora")', '.save_pretrained("mine")')
+        write("a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
         for mode in ((), ("--check",), ("--diff",)):
             result = command("a.ipynb", "--gpus", "8", *mode)
             assert result.exit_code == 2
@@ -128,167 +126,165 @@ class TestCommand:
             assert f" by hand (line {number}, cell 4), so nothing is written. --keep mine takes your lines" in shown
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
-            assert (tmp_path / "a.py").read_text() == edited
-            assert "num_processes: 2" in (tmp_path / "accelerate_config.yaml").read_text()
+            assert read("a.py") == edited
+            assert "num_processes: 2" in read("accelerate_config.yaml")
         assert command("a.ipynb", "--keep", "nothing").exit_code == 0
-        assert 'model.save_pretrained("theirs")' in (tmp_path / "a.py").read_text()
+        assert 'model.save_pretrained("theirs")' in read("a.py")
 
     @pytest.mark.parametrize("name", ["mine.py", "accelerate_config.yaml"])
-    def test_a_file_of_somebody_else_is_refused(self, command: Command, tmp_path: Path, name: str) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / name).write_text("distributed_type: DEEPSPEED\n")
+    def test_a_file_of_somebody_else_is_refused(self, command: Command, name: str) -> None:
+        write("a.ipynb")
+        Path(name).write_text("distributed_type: DEEPSPEED\n")
         for mode in ((), ("--check",), ("--diff",)):
             result = command("a.ipynb", "mine.py", *mode)
             assert result.exit_code == 2
             assert f"a.ipynb: DDP906 error: {name} was not written by nb2ddp" in result.stdout + result.stderr
-            assert files(tmp_path) == {"a.ipynb", name}
-            assert (tmp_path / name).read_text() == "distributed_type: DEEPSPEED\n"
+            assert files() == {"a.ipynb", name}
+            assert read(name) == "distributed_type: DEEPSPEED\n"
         assert command("a.ipynb", "mine.py", "--keep", "nothing").exit_code == 0
-        assert files(tmp_path) == {"a.ipynb", "mine.py", "accelerate_config.yaml"}
+        assert files() == {"a.ipynb", "mine.py", "accelerate_config.yaml"}
 
-    def test_another_folder_is_a_way_out(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "accelerate_config.yaml").write_text("distributed_type: DEEPSPEED\n")
+    def test_another_folder_is_a_way_out(self, command: Command) -> None:
+        write("a.ipynb")
+        Path("accelerate_config.yaml").write_text("distributed_type: DEEPSPEED\n")
         assert "give the script another folder, or replace it with --keep nothing" in command("a.ipynb").output
         assert command("a.ipynb", "out/a.py").exit_code == 0
-        assert (tmp_path / "accelerate_config.yaml").read_text() == "distributed_type: DEEPSPEED\n"
+        assert read("accelerate_config.yaml") == "distributed_type: DEEPSPEED\n"
 
-    def test_an_empty_file_is_nobodys(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        (tmp_path / "a.py").touch()
+    def test_an_empty_file_is_nobodys(self, command: Command) -> None:
+        write("a.ipynb")
+        Path("a.py").touch()
         assert command("a.ipynb").exit_code == 0
 
-    def test_check_tells_edited_from_out_of_date(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_check_tells_edited_from_out_of_date(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edit(tmp_path / "a.py")
+        edit("a.py")
         result = command("a.ipynb", "--check")
         assert (result.exit_code, result.stdout) == (
             0,
             "a.ipynb: DDP904 warning: a.py was edited by hand; converting again keeps the edits\n",
         )
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        write("a.ipynb", *CELLS, "x = 1")
         result = command("a.ipynb", "--check")
         assert result.exit_code == 1
         assert [line.split()[1] for line in result.stdout.splitlines()] == ["DDP901", "DDP904"]
 
     def test_diff_is_what_would_change_on_disk(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+        write("a.ipynb")
         new = command("a.ipynb", "--diff")
         assert new.exit_code == 0
         assert new.stdout.startswith("--- /dev/null\n+++ a.py\n@@ ")
-        assert files(tmp_path) == {"a.ipynb"}
+        assert files() == {"a.ipynb"}
         command("a.ipynb")
-        edit(tmp_path / "a.py")
+        edit("a.py")
         assert command("a.ipynb", "--diff").stdout == ""
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        write("a.ipynb", *CELLS, "x = 1")
         diff = command("a.ipynb", "--diff").stdout
         assert "+x = 1\n" in diff
         assert "mine" not in diff
         subprocess.run(["patch", "a.py"], input=diff, text=True, check=True, cwd=tmp_path, capture_output=True)
-        patched = (tmp_path / "a.py").read_text()
+        patched = read("a.py")
         command("a.ipynb")
-        assert (tmp_path / "a.py").read_text() == patched
+        assert read("a.py") == patched
 
-    def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command, tmp_path: Path) -> None:
+    def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command) -> None:
         for name in ("a", "b"):
-            (tmp_path / f"{name}.py").write_text(f"# %%\nname = '{name}'\n# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
+            Path(f"{name}.py").write_text(f"# %%\nname = '{name}'\n# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
             assert command(f"{name}.py").exit_code == 0
-        assert files(tmp_path) == {"a.py", "b.py", "a_ddp.py", "b_ddp.py", "accelerate_config.yaml"}
-        own = (tmp_path / "a_ddp.py").read_text()
+        assert files() == {"a.py", "b.py", "a_ddp.py", "b_ddp.py", "accelerate_config.yaml"}
+        own = read("a_ddp.py")
         for text in (own, f"{own}# mine\n"):
-            (tmp_path / "a_ddp.py").write_text(text)
+            Path("a_ddp.py").write_text(text)
             for more in ((), ("--check",), ("--diff",)):
                 result = command("b.py", "a_ddp.py", *more)
                 assert result.exit_code == 2
                 assert "DDP906 error: a_ddp.py was converted from another notebook, a.py (see its line" in result.output
-            assert (tmp_path / "a_ddp.py").read_text() == text
+            assert read("a_ddp.py") == text
         assert command("b.py", "a_ddp.py", "--keep", "nothing").exit_code == 0
-        assert "name = 'b'" in (tmp_path / "a_ddp.py").read_text()
+        assert "name = 'b'" in read("a_ddp.py")
 
-    def test_files_beside_a_script_of_another_notebook_are_somebody_elses(
-        self, command: Command, tmp_path: Path
-    ) -> None:
-        write(tmp_path / "a.ipynb")
-        write(tmp_path / "b.ipynb")
+    def test_files_beside_a_script_of_another_notebook_are_somebody_elses(self, command: Command) -> None:
+        write("a.ipynb")
+        write("b.ipynb")
         command("a.ipynb", "t.py", "--launcher", "torchrun")
-        (tmp_path / "t.py").unlink()
+        Path("t.py").unlink()
         result = command("b.ipynb", "t.py", "--launcher", "torchrun")
         assert "DDP906 error: t.torchrun.sh was converted from another notebook, a.ipynb" in result.stdout
-        assert not (tmp_path / "t.py").exists()
+        assert not Path("t.py").exists()
 
     def test_a_notebook_may_be_moved_renamed_and_named_in_other_ways(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+        write("a.ipynb")
         command("a.ipynb", "t.py")
-        (tmp_path / "link.ipynb").symlink_to("a.ipynb")
+        Path("link.ipynb").symlink_to("a.ipynb")
         assert command("link.ipynb", "t.py").exit_code == 0
-        (tmp_path / "link.ipynb").unlink()
-        (tmp_path / "nb").mkdir()
-        (tmp_path / "a.ipynb").rename(tmp_path / "nb/b.ipynb")
+        Path("link.ipynb").unlink()
+        Path("nb").mkdir()
+        Path("a.ipynb").rename(tmp_path / "nb/b.ipynb")
         assert command("nb/b.ipynb", "t.py").exit_code == 0
-        assert "convert again: nb2ddp nb/b.ipynb t.py" in (tmp_path / "t.py").read_text()
+        assert "convert again: nb2ddp nb/b.ipynb t.py" in read("t.py")
 
-    def test_a_script_of_a_notebook_is_not_for_standard_input(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_a_script_of_a_notebook_is_not_for_standard_input(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb", "t.py")
-        content = (tmp_path / "a.ipynb").read_text()
+        content = read("a.ipynb")
         assert command("-", "t.py", stdin=content).exit_code == 2
         assert command("-", "u.py", stdin=content).exit_code == 0
         assert command("-", "u.py", stdin=content).exit_code == 0
         assert command("a.ipynb", "u.py").exit_code == 0
 
-    def test_line_ends_of_windows_are_no_edit(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_line_ends_of_windows_are_no_edit(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        (tmp_path / "a.py").write_bytes((tmp_path / "a.py").read_bytes().replace(b"\n", b"\r\n"))
+        Path("a.py").write_bytes(Path("a.py").read_bytes().replace(b"\n", b"\r\n"))
         assert command("a.ipynb", "--check").stdout == ""
 
-    def test_a_second_notebook_that_sets_numbers_back_says_so(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        write(tmp_path / "b.ipynb")
+    def test_a_second_notebook_that_sets_numbers_back_says_so(self, command: Command) -> None:
+        write("a.ipynb")
+        write("b.ipynb")
         command("a.ipynb", "--gpus", "8")
         result = command("b.ipynb")
         message = "accelerate_config.yaml: now num_processes is 2, was 8, for a.py too; options set it back"
         assert f"b.ipynb: DDP907 warning: {message}\n" in result.stdout
         assert command("b.ipynb", "--gpus", "8").exit_code == 0
-        assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
+        assert "--num_processes 8 a.py" in read("a.py")
 
 
 class TestHistory:
     def test_git_knows_the_notebook_that_the_cache_forgot(self, command: Command, tmp_path: Path) -> None:
         git(tmp_path, "init", "--quiet")
-        write(tmp_path / "nb/a.ipynb")
+        write("nb/a.ipynb")
         git(tmp_path, "add", ".")
         git(tmp_path, "commit", "--quiet", "--message", "first")
         command("nb/a.ipynb", "out/a.py", "--gpus", "4", "--ignore", "DDP101")
-        edit(tmp_path / "out/a.py")
-        write(tmp_path / "nb/a.ipynb", *CELLS, "x = 1")
+        edit("out/a.py")
+        write("nb/a.ipynb", *CELLS, "x = 1")
         git(tmp_path, "commit", "--quiet", "--all", "--message", "second")
         shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
         assert command("nb/a.ipynb", "out/a.py").exit_code == 0
-        text = (tmp_path / "out/a.py").read_text()
+        text = read("out/a.py")
         assert EDIT[1] in text
         assert "x = 1" in text
         assert "device_map" not in text  # `--ignore DDP101` is remembered
 
-    def test_the_notebook_itself_is_enough_where_only_options_changed(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_the_notebook_itself_is_enough_where_only_options_changed(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edit(tmp_path / "a.py")
+        edit("a.py")
         shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
         assert command("a.ipynb", "--ignore", "DDP101").exit_code == 0
-        assert EDIT[1] in (tmp_path / "a.py").read_text()
+        assert EDIT[1] in read("a.py")
 
-    def test_what_nobody_knows_is_refused(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
+    def test_what_nobody_knows_is_refused(self, command: Command) -> None:
+        write("a.ipynb")
         command("a.ipynb")
-        edited = edit(tmp_path / "a.py")
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        edited = edit("a.py")
+        write("a.ipynb", *CELLS, "x = 1")
         shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
         result = command("a.ipynb")
         assert result.exit_code == 2
         assert "DDP905 error: a.py was edited by hand, and what nb2ddp wrote there is not known here" in result.stdout
-        assert (tmp_path / "a.py").read_text() == edited
+        assert read("a.py") == edited
 
 
 def test_from_python(tmp_path: Path) -> None:
@@ -302,12 +298,6 @@ def test_from_python(tmp_path: Path) -> None:
     assert convert_file(notebook, tmp_path / "a.py").merged == (tmp_path / "a.py",)
 
 
-LINE = st.sampled_from(["x = 1", "", "    y = 2", ")", "trainer.train()", "# a comment"]) | st.integers(0, 99).map(
-    lambda number: f"print({number})"
-)
-CELL = st.lists(LINE, min_size=1, max_size=6)
-
-
 def script(cells: list[list[str]], setup: str = "import os") -> str:
     """A script of cells, laid out and signed as those of nb2ddp."""
     blocks = ["#!/usr/bin/env python\n# a as a script\n\n# %% Setup\n" + setup + "\n"]
@@ -317,73 +307,33 @@ def script(cells: list[list[str]], setup: str = "import os") -> str:
     return stamp.sign("\n".join(blocks), "nb2ddp a.ipynb")
 
 
-@settings(max_examples=PAIRS, deadline=None, database=None)
-@given(data=st.data(), cells=st.lists(CELL, min_size=2, max_size=6))
-def test_an_edit_survives_any_change_of_another_cell(data: st.DataObject, cells: list[list[str]]) -> None:
-    """The merge is the new script with the same edit in it, wherever both stand."""
-    cells = [[f"# cell {name}", *cell] for name, cell in zip("abcdef", cells, strict=False)]
-    mine = data.draw(st.integers(0, len(cells) - 1), "edited cell")
-    edited_cell, at = list(cells[mine]), data.draw(st.integers(0, len(cells[mine])), "line")
-    if at == len(edited_cell) or data.draw(st.booleans(), "insert"):
-        edited_cell.insert(at, "mine = 1")
-    else:
-        edited_cell[at] = "mine = 2"
-    changed, followed = [list(cell) for cell in cells], mine
-    for _ in range(data.draw(st.integers(1, 3), "changes")):
-        others = [number for number in range(len(changed)) if number != followed]
-        kind = data.draw(st.sampled_from(["change", "insert", "remove"]), "change")
-        if kind == "insert":
-            place = data.draw(st.integers(0, len(changed)), "place")
-            changed.insert(place, data.draw(CELL | st.just(["# text"]), "new"))
-            followed += place <= followed
-        elif others:
-            place = data.draw(st.sampled_from(others), "place")
-            if kind == "change":
-                changed[place] = [changed[place][0], *data.draw(CELL, "changed")]
-            else:
-                del changed[place]
-                followed -= place < followed
-    setup = data.draw(st.sampled_from(["import os", "import sys\nimport os"]), "setup")
-    both = [edited_cell if number == followed else cell for number, cell in enumerate(changed)]
-    edited = [edited_cell if number == mine else cell for number, cell in enumerate(cells)]
-    converted = script(changed, setup)
-    merged = merge(script(cells), stamp.copy(script(cells), stamp.unsigned(script(edited))), converted)
-    assert not merged.conflicts
-    assert stamp.unsigned(merged.text) == stamp.unsigned(script(both, setup))
-    assert stamp.read(merged.text) is not None
-    assert stamp.copy(converted, "") in merged.text
-
-
-BASE = ["f(", "    steps = 60,", "    rate = 2,", ")"]
-STEPS = ["f(", "    steps = 500,", "    rate = 2,", ")"]
-RATE = ["f(", "    steps = 60,", "    rate = 1,", ")"]
-SEED = ["f(", "    steps = 60,", "    rate = 1,", "    seed = 3,", ")"]
+BASE = "f(\n    steps = 60,\n    rate = 2,\n)"
+STEPS, RATE = BASE.replace("60", "500"), BASE.replace("2", "1")
+SEED = RATE.replace("1,", "1,\n    seed = 3,")
 
 
 @pytest.mark.parametrize(
     ("base", "mine", "new", "both"),
     [
-        (BASE, STEPS, RATE, ["f(", "    steps = 500,", "    rate = 1,", ")"]),
-        (BASE, ["f(", "    steps = 500,", *RATE[2:]], RATE, ["f(", "    steps = 500,", *RATE[2:]]),
-        (BASE, STEPS, SEED, None),
-        (BASE, ["f(", "    steps = 500,", *SEED[2:]], SEED, ["f(", "    steps = 500,", *SEED[2:]]),
-        (BASE, RATE, ["f(", "    steps = 9,", *SEED[2:]], ["f(", "    steps = 9,", *SEED[2:]]),
-        (BASE, STEPS, ["f(", "    steps = 9,", "    rate = 2,", ")"], None),
-        (["a"], ["a", "mine"], ["a", "new"], None),
-        (["a"], ["a", "mine", "new"], ["a", "new"], ["a", "mine", "new"]),
-        ([")", "x", ")", "y"], ["x", ")", "y"], [")", "x", "new", "y"], ["x", "new", "y"]),
-        (["a", "b"], ["b", "a"], ["a", "b", "new"], None),
-        (["x", ")"], [")", "x", ")"], ["y", ")"], None),
+        pytest.param(BASE, STEPS, RATE, RATE.replace("60", "500"), id="neighbours"),
+        pytest.param(BASE, RATE.replace("60", "500"), RATE, RATE.replace("60", "500"), id="took the new line"),
+        pytest.param(BASE, STEPS, SEED, None, id="a line more"),
+        pytest.param(BASE, SEED.replace("60", "500"), SEED, SEED.replace("60", "500"), id="took it too"),
+        pytest.param(BASE, RATE, SEED.replace("60", "9"), SEED.replace("60", "9"), id="is in the notebook too"),
+        pytest.param(BASE, STEPS, BASE.replace("60", "9"), None, id="one line twice"),
+        pytest.param("a", "a\nmine", "a\nnew", None, id="two at one place"),
+        pytest.param("a", "a\nmine\nnew", "a\nnew", "a\nmine\nnew", id="took that too"),
+        pytest.param(")\nx\n)\ny", "x\n)\ny", ")\nx\nnew\ny", "x\nnew\ny", id="removed another one"),
+        pytest.param("a\nb", "b\na", "a\nb\nnew", None, id="moved"),
+        pytest.param("x\n)", ")\nx\n)", "y\n)", None, id="added one that was there"),
     ],
-    ids=["neighbours", "took the new line", "a line more", "took it too", "is in the notebook too", "one line twice",
-         "two at one place", "took that too", "removed another one", "moved", "added one that was there"],
-)  # fmt: skip
-def test_what_is_no_conflict(base: list[str], mine: list[str], new: list[str], both: list[str] | None) -> None:
-    base, mine, new = (["# cell", *each, "end"] for each in (base, mine, new))
-    merged = merge(script([base]), stamp.copy(script([base]), stamp.unsigned(script([mine]))), script([new]))
+)
+def test_what_is_no_conflict(base: str, mine: str, new: str, both: str | None) -> None:
+    made = [script([["# cell", cell, "end"]]) for cell in (base, mine, new, both or "")]
+    merged = merge(made[0], stamp.copy(made[0], stamp.unsigned(made[1])), made[2])
     assert bool(merged.conflicts) == (both is None)
     if both is not None:
-        assert stamp.unsigned(merged.text) == stamp.unsigned(script([["# cell", *both, "end"]]))
+        assert stamp.unsigned(merged.text) == stamp.unsigned(made[3])
 
 
 def changed(lines: list[str], choose: random.Random) -> list[str]:
@@ -393,6 +343,28 @@ def changed(lines: list[str], choose: random.Random) -> list[str]:
         start = choose.randint(1, len(lines))
         lines[start : start + choose.randint(0, 2)] = [f"new {choose.random()}"] * choose.randint(0, 2)
     return lines
+
+
+def test_an_edit_survives_any_change_of_another_cell() -> None:
+    """The merge is the new script with the same edit in it, wherever both stand."""
+    for number in range(PAIRS):
+        choose = random.Random(number)
+        cells = [[f"# cell {name}", *(f"line {name}" for _ in range(choose.randint(1, 5)))] for name in "abcdef"]
+        new, mine = [list(cell) for cell in cells], choose.randrange(6)
+        edited = [changed(cell, choose) if at == mine else cell for at, cell in enumerate(cells)]
+        both = list(new)
+        both[mine] = edited[mine]
+        for at in sorted(choose.sample([at for at in range(6) if at != mine], 3), reverse=True):
+            other = choose.choice(
+                [[changed(cells[at], choose)], [], [cells[at], ["# text"]], [["# new", ")"], cells[at]]]
+            )
+            new[at : at + 1] = both[at : at + 1] = other
+        setup = choose.choice(["import os", "import sys\nimport os"])
+        base, converted = script(cells), script(new, setup)
+        merged = merge(base, stamp.copy(base, stamp.unsigned(script(edited))), converted)
+        assert not merged.conflicts
+        assert stamp.unsigned(merged.text) == stamp.unsigned(script(both, setup))
+        assert stamp.copy(converted, "") in merged.text
 
 
 def test_merges_as_git_does(tmp_path: Path) -> None:
@@ -450,14 +422,14 @@ def test_a_statement_that_differs_in_form_alone_is_the_notebooks(tmp_path: Path)
 
 def test_ruff_format_makes_no_conflict(command: Command, tmp_path: Path) -> None:
     notebook = ALPACA.read_text()
-    (tmp_path / "a.ipynb").write_text(notebook)
+    Path("a.ipynb").write_text(notebook)
     command("a.ipynb")
     subprocess.run([sys.executable, "-m", "ruff", "format", "-q", "a.py"], cwd=tmp_path, check=True)
-    edit(tmp_path / "a.py", "max_steps=20,", "max_steps=50,  # mine")
+    edit("a.py", "max_steps=20,", "max_steps=50,  # mine")
     changed = notebook.replace("lora_alpha = 16,", "lora_alpha = 64,")
-    (tmp_path / "a.ipynb").write_text(changed.replace("learning_rate = 2e-4,", "learning_rate = 1e-4,"))
+    Path("a.ipynb").write_text(changed.replace("learning_rate = 2e-4,", "learning_rate = 1e-4,"))
     result = command("a.ipynb")
     assert result.exit_code == 0, result.output
-    script = (tmp_path / "a.py").read_text()
+    script = read("a.py")
     for line in ("    lora_alpha = 64,", "        learning_rate = 1e-4,", "        max_steps = 50,  # mine"):
         assert f"\n{line}" in script

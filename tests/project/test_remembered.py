@@ -13,7 +13,7 @@ from tests.notebooks import CELLS, write
 
 @pytest.fixture
 def folder(command: Command, tmp_path: Path) -> Path:
-    write(tmp_path / "a.ipynb", "!pip install unsloth", *CELLS)
+    write("a.ipynb", "!pip install unsloth", *CELLS)
     return tmp_path
 
 

@@ -27,36 +27,36 @@ NEVER_TRAINED = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)"
     ],
 )
 @pytest.mark.parametrize("argument", ["in", "in/*.ipynb"])
-def test_a_folder_converts_without_it(command: Command, tmp_path: Path, argument: str, cell: str, said: str) -> None:
-    write(tmp_path / "in/train.ipynb")
-    write(tmp_path / "in/other.ipynb", cell)
+def test_a_folder_converts_without_it(command: Command, argument: str, cell: str, said: str) -> None:
+    write("in/train.ipynb")
+    write("in/other.ipynb", cell)
     result = command(argument, "-o", "out")
     assert result.exit_code == 0
     assert "1 converted, 1 skipped; 0 errors" in result.stderr
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.py")) == ["train.py"]
+    assert sorted(path.name for path in Path("out").glob("*.py")) == ["train.py"]
     assert said in result.stderr
 
 
 @pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
-def test_it_is_refused_where_it_is_named(command: Command, tmp_path: Path, cell: str, code: str) -> None:
-    write(tmp_path / "other.ipynb", cell)
+def test_it_is_refused_where_it_is_named(command: Command, cell: str, code: str) -> None:
+    write("other.ipynb", cell)
     result = command("other.ipynb", "out.py")
     assert result.exit_code == 2
     assert code in result.stdout
     assert "1 failed; 1 error" in result.stderr
-    assert not (tmp_path / "out.py").exists()
+    assert not Path("out.py").exists()
 
 
 @pytest.mark.parametrize("cells", [[], [markdown("# Only words")], ["", "\n"]], ids=["none", "markdown", "blank"])
 def test_a_notebook_without_code_trains_nothing(cells: list[Any], command: Command, tmp_path: Path) -> None:
     empty = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}}
     made = [code(cell) if isinstance(cell, str) else cell for cell in cells]
-    (tmp_path / "in").mkdir()
+    Path("in").mkdir()
     (tmp_path / "in" / "a.ipynb").write_text(json.dumps({**empty, "cells": made}))
     refused = command("in/a.ipynb", "t.py")
     assert refused.exit_code == 2
     assert "DDP002 error: there is no code in it" in refused.stdout
-    assert not (tmp_path / "t.py").exists()
-    write(tmp_path / "in" / "b.ipynb")
+    assert not Path("t.py").exists()
+    write("in/b.ipynb")
     assert command("in", "-o", "out").exit_code == 0
-    assert [path.name for path in (tmp_path / "out").glob("*.py")] == ["b.py"]
+    assert [path.name for path in Path("out").glob("*.py")] == ["b.py"]

@@ -21,11 +21,17 @@ from nb2ddp.syntax.edits import (
     resolve,
 )
 from nb2ddp.syntax.tree import Statement, Tree, small_statements
+from tests.examples import rows
 
 
 def edited(source: str, edits: Callable[[Tree], Iterable[Edit]], cells: tuple[int, ...] = ()) -> str:
     tree = Tree(source)
     return apply(source, resolve(tree, edits(tree), cells))
+
+
+def lines(source: str) -> list[str]:
+    """What is left of a source, as an answer of a table."""
+    return [source.rstrip("\n")] if source else []
 
 
 def calls(tree: Tree, name: str) -> list[cst.Call]:
@@ -45,34 +51,17 @@ def whole(tree: Tree, name: str) -> list[Statement]:
     return list(dict.fromkeys(tree.statement(call) for call in calls(tree, name)))
 
 
-SET_KEYWORD = [
-    ("f()", "f(n=v)"),
-    ("f(1)", "f(1, n=v)"),
-    ("f(1,)", "f(1, n=v,)"),
-    ("f(a=1)", "f(a=1, n=v)"),
-    ("f(a = 1)", "f(a = 1, n = v)"),
-    ("f(a=1, n=2)", "f(a=1, n=v)"),
-    ("f(n = 2, # why\n)", "f(n = v, # why\n)"),
-    ("f(\n    a = 1,\n)", "f(\n    a = 1,\n    n = v,\n)"),
-    ("f(\n    a = 1\n)", "f(\n    a = 1,\n    n = v\n)"),
-    ("f(\n    a = 1, # why\n)", "f(\n    a = 1, # why\n    n = v,\n)"),
-    (
-        "f(\n    a = 1, # why\n           # and why not 2\n    # b = 2,\n)",
-        "f(\n    a = 1, # why\n           # and why not 2\n    n = v,\n    # b = 2,\n)",
-    ),
-    ("f(\n    a = 1,\n        # b = 2,\n)", "f(\n    a = 1,\n    n = v,\n        # b = 2,\n)"),
-    ("f(\n    a = 1 # why\n)", "f(\n    a = 1, # why\n    n = v\n)"),
-    ("f(\n    a = 1,\n    # b = 2,\n)", "f(\n    a = 1,\n    n = v,\n    # b = 2,\n)"),
-    ("f(\n    a = 1)", "f(\n    a = 1,\n    n = v)"),
-    ("f(\n    a, b = 1,\n)", "f(\n    a, b = 1, n = v,\n)"),
-    ("f(**k)", "f(**k, n=v)"),
-    ("f(g(a = 1))", "f(g(a = 1), n=v)"),
-]
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "set keyword"))
+def test_set_keyword(code: str, answers: list[str]) -> None:
+    assert lines(edited(f"{code}\n", lambda tree: [SetKeyword(calls(tree, "f")[0], "n", "v")])) == answers
 
 
-@pytest.mark.parametrize(("before", "after"), SET_KEYWORD)
-def test_set_keyword(before: str, after: str) -> None:
-    assert edited(before, lambda tree: [SetKeyword(calls(tree, "f")[0], "n", "v")]) == after
+def test_blank_lines_stay() -> None:
+    assert edited("a\n\nx()\n\nb\n", lambda tree: [Remove(s) for s in statements(tree, "x")]) == "a\n\n\nb\n"
+    after = edited("x(\n)\n\n# below\n", lambda tree: [InsertAfter(whole(tree, "x")[0], "a")])
+    assert after == "x(\n)\na\n\n# below\n"
+    guarded = edited("x()\n# between\n\nx(1)\n", lambda tree: [Guard(s, s, "if r") for s in whole(tree, "x")])
+    assert guarded == "if r:\n    x()\n    # between\n\n    x(1)\n"
 
 
 def test_set_two_keywords_and_one_of_them_twice() -> None:
@@ -92,70 +81,23 @@ def test_set_unpacked() -> None:
     assert edited("f(a=1, **k)", edits) == 'f(a=1, **{**k, "n": v, "m": w})'
 
 
-REMOVE = [
-    ("x()\ny()\n", "y()\n"),
-    ("y()\nx()\n", "y()\n"),
-    ("x() # why\ny()\n", "# why\ny()\n"),
-    ("a\n\nx()\n\nb\n", "a\n\n\nb\n"),
-    ("a\n# above\nx()\nb\n", "a\n# above\nb\n"),
-    ("x(\n  1,\n)\ny()\n", "y()\n"),
-    # among others on a line
-    ("x(); y()\n", "y()\n"),
-    ("y(); x()\n", "y()\n"),
-    ("y(); x(); z()\n", "y(); z()\n"),
-    ("x(); y() # why\n", "y() # why\n"),
-    ("x(); x(1)\ny()\n", "y()\n"),
-    # suites keep something, but those of a test that only reads names
-    ("if a():\n    x()\n", "if a():\n    pass\n"),
-    ("if not a:\n    x()\ny()\n", "y()\n"),
-    ("if a:\n    x() # why\n", "if a:\n    # why\n    pass\n"),
-    ("if a:\n    x()\n    y()\n", "if a:\n    y()\n"),
-    ("if a:\n    x()\n    x(1)\nelse:\n    y()\n", "if a:\n    pass\nelse:\n    y()\n"),
-    ("if a: x()\n", "if a: pass\n"),
-    ("if a: x(); y()\n", "if a: y()\n"),
-    ("if a: x() # why\n", "if a: pass # why\n"),
-    ("def f(): x()\n", "def f(): pass\n"),
-    (
-        "try:\n    x()\nexcept E:\n    x()\nfinally:\n    x()\n",
-        "try:\n    pass\nexcept E:\n    pass\nfinally:\n    pass\n",
-    ),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), REMOVE)
-def test_remove(before: str, after: str) -> None:
-    assert edited(before, lambda tree: [Remove(s) for s in statements(tree, "x")]) == after
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "remove"))
+def test_remove(code: str, answers: list[str]) -> None:
+    assert lines(edited(f"{code}\n", lambda tree: [Remove(s) for s in statements(tree, "x")])) == answers
 
 
 def test_remove_with_its_comment() -> None:
     assert edited("x() # why\ny()\n", lambda tree: [Remove(statements(tree, "x")[0], keep_comment=False)]) == "y()\n"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("x()\n", "a\nb\nx()\n"),
-        ("if c:\n\tx()\n", "if c:\n\ta\n\tb\n\tx()\n"),
-        ("y(); x()\n", "a\nb\ny(); x()\n"),
-        ("# above\nx()\n", "# above\na\nb\nx()\n"),
-        ("@x()\ndef f():\n    pass\n", "a\nb\n@x()\ndef f():\n    pass\n"),
-    ],
-)
-def test_insert_before(before: str, after: str) -> None:
-    assert edited(before, lambda tree: [InsertBefore(whole(tree, "x")[0], "a\nb")]) == after
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "insert before"))
+def test_insert_before(code: str, answers: list[str]) -> None:
+    assert lines(edited(f"{code}\n", lambda tree: [InsertBefore(whole(tree, "x")[0], "a\nb")])) == answers
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("x()\ny()\n", "x()\na\nb\ny()\n"),
-        ("x() # why\n", "x() # why\na\nb\n"),
-        ("x(\n)\n\n# below\n", "x(\n)\na\nb\n\n# below\n"),
-        ("if c:\n    x()\n", "if c:\n    x()\n    a\n    b\n"),
-    ],
-)
-def test_insert_after(before: str, after: str) -> None:
-    assert edited(before, lambda tree: [InsertAfter(whole(tree, "x")[0], "a\nb")]) == after
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "insert after"))
+def test_insert_after(code: str, answers: list[str]) -> None:
+    assert lines(edited(f"{code}\n", lambda tree: [InsertAfter(whole(tree, "x")[0], "a\nb")])) == answers
 
 
 @pytest.mark.parametrize(
@@ -181,27 +123,9 @@ def test_what_follows_an_inner_statement_stands_before_what_follows_an_outer_one
     assert edited("if c:\n    x()\n", edits) == "if c:\n    x()\n    inner\nouter\n"
 
 
-GUARD = [
-    ("x()\n", "if r:\n    x()\nw()\n"),
-    ("x() # why\ny()\n", "if r:\n    x() # why\nw()\ny()\n"),
-    # neighbours share a header
-    ("x()\nx(1)\ny()\n", "if r:\n    x()\n    x(1)\nw()\ny()\n"),
-    ("x()\n# between\n\nx(1)\n", "if r:\n    x()\n    # between\n\n    x(1)\nw()\n"),
-    ("x()\ny()\nx(1)\n", "if r:\n    x()\nw()\ny()\nif r:\n    x(1)\nw()\n"),
-    # continued lines and strings
-    ("x(\n  1,\n)\n", "if r:\n    x(\n      1,\n    )\nw()\n"),
-    ('x("""a\n  b\nc""")\n', 'if r:\n    x("""a\n  b\nc""")\nw()\n'),
-    ("x(f'''a\n{b}\nc''')\n", "if r:\n    x(f'''a\n{b}\nc''')\nw()\n"),
-    ("if c:\n    x()\n    y()\n", "if c:\n    if r:\n        x()\n    w()\n    y()\n"),
-    ('x("""a\n\tb""")\n', 'if r:\n    x("""a\n\tb""")\nw()\n'),
-    ("if c:\n\tx()\n", "if c:\n\tif r:\n\t\tx()\n\tw()\n"),
-    ("with x():\n    y()\n    # trails\nz()\n", "if r:\n    with x():\n        y()\nw()\n    # trails\nz()\n"),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), GUARD)
-def test_guard(before: str, after: str) -> None:
-    assert edited(before, lambda tree: [Guard(s, s, "if r", "w()") for s in whole(tree, "x")]) == after
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "guard"))
+def test_guard(code: str, answers: list[str]) -> None:
+    assert lines(edited(f"{code}\n", lambda tree: [Guard(s, s, "if r", "w()") for s in whole(tree, "x")])) == answers
 
 
 def test_guards_inside_one_another() -> None:

@@ -6,6 +6,7 @@ import libcst as cst
 import pytest
 
 from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
+from tests.examples import rows
 
 
 def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
@@ -15,124 +16,35 @@ def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
     return tree, call.args[0].value
 
 
-QUALIFIED = [
-    # imports
-    ("import a\nask(a)", "a"),
-    ("import a.b\nask(a.b.c)", "a.b.c"),
-    ("import a.b as c\nask(c.d)", "a.b.d"),
-    ("from a import b\nask(b)", "a.b"),
-    ("from a.b import c as d\nask(d.e)", "a.b.c.e"),
-    ("from .a import b\nask(b)", ".a.b"),
-    ("from a import *\nask(b)", "a.b"),
-    ("from a import *\nfrom b import *\nask(c)", "c"),
-    # aliases
-    ("from a import b\nc = b\nask(c)", "a.b"),
-    ("import a\nb = a.c\nask(b.d)", "a.c.d"),
-    ("b = load()\nask(b)", ".b"),
-    ("b = load()\nask(b.c)", ".b.c"),
-    ("ask(unknown.x)", "unknown.x"),
-    ("ask(f().x)", ""),
-    # the binding in effect
-    ("from a import x\nfrom b import x\nask(x)", "b.x"),
-    ("from a import x\nask(x)\nfrom b import x", "a.x"),
-    ("from a import x\ndef f(x):\n    ask(x)", ".x"),
-    ("def f():\n    ask(x)\nfrom a import x", "a.x"),
-    ("from a import x\ndef f():\n    x = 1\nask(x)", "a.x"),
-    ("from a import x\nclass C:\n    x = 1\n    def f(self):\n        ask(x)", "a.x"),
-    ("from a import x\nif False:\n    from b import x\nask(x)", "a.x"),
-    ("from a import x\n[x for x in y]\nask(x)", "a.x"),
-    ("from a import x\n[ask(x) for x in y]", ".x"),
-    ("from a import x\ng = lambda x: ask(x)", ".x"),
-    ("from a import x\ndef f():\n    global x\n    from b import x\nask(x)", "b.x"),
-    ("with open(p) as x:\n    ask(x)", ".x"),
-    ("for a, (b, *x) in y:\n    ask(x)", ".x"),
-    ("if (x := f()):\n    ask(x)", ".x"),
-    ("try:\n    pass\nexcept E as x:\n    ask(x)", ".x"),
-]
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "qualified"))
+def test_qualified(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    assert tree.qualified(node) == "".join(answers)
 
 
-@pytest.mark.parametrize(("source", "name"), QUALIFIED)
-def test_qualified(source: str, name: str) -> None:
-    tree, node = marked(source)
-    assert tree.qualified(node) == name
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "family"))
+def test_family(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    assert [tree.family(node)] == answers
 
 
-@pytest.mark.parametrize(
-    ("source", "family"),
-    [
-        ("from trl import SFTTrainer\nask(SFTTrainer)", "trl.SFTTrainer"),
-        ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nask(A)", "trl.SFTTrainer"),
-        ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nclass B(A): pass\nC = B\nask(C)", "trl.SFTTrainer"),
-        ("class A: pass\nask(A)", ".A"),
-        ("class A(A): pass\nask(A)", "A"),  # Python has no other A to begin with
-        ("from trl import SFTTrainer as A\nclass A(A): pass\nask(A)", "trl.SFTTrainer"),
-    ],
-)
-def test_family(source: str, family: str) -> None:
-    tree, node = marked(source)
-    assert tree.family(node) == family
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "literal"))
+def test_literal(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    value = tree.literal(node)
+    assert ["unknown" if value is ... else repr(value)] == answers
 
 
-@pytest.mark.parametrize(
-    ("source", "value"),
-    [
-        ("ask(3)", 3),
-        ("ask(2.5)", 2.5),
-        ("ask('a' 'b')", "ab"),
-        ("ask(None)", None),
-        ("ask(True)", True),
-        ("x = 'a'\ny = x\nask(y)", "a"),
-        ("x = 1\nx = 2\nask(x)", 2),
-        ("x: int = 4\nask(x)", 4),
-        ("x = 1\nx = ask(x)", 1),
-        ("x = 1\nfor x in ask(x): pass", 1),
-        ("x = 1\nwith ask(x) as x: pass", 1),
-        ("x = f()\nask(x)", ...),
-        ("x, y = 1, 2\nask(x)", ...),
-        ("ask(unknown)", ...),
-        ("x = 1\nx += 1\nask(x)", ...),
-        ("for x in y:\n    ask(x)", ...),
-        ("x = x\nask(x)", ...),
-    ],
-)
-def test_literal(source: str, value: object) -> None:
-    tree, node = marked(source)
-    assert tree.literal(node) == value
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "live"))
+def test_is_live(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    assert [str(tree.is_live(node))] == answers
 
 
-@pytest.mark.parametrize(
-    ("source", "live"),
-    [
-        ("ask(1)", True),
-        ("if False:\n    ask(1)", False),
-        ("if 0:\n    ask(1)", False),
-        ("while False:\n    ask(1)", False),
-        ("if False:\n    pass\nelse:\n    ask(1)", True),
-        ("if False:\n    def f():\n        ask(1)", False),
-        ("if x:\n    ask(1)", True),
-        ("if False: ask(1)", False),
-    ],
-)
-def test_is_live(source: str, live: bool) -> None:
-    tree, node = marked(source)
-    assert tree.is_live(node) == live
-
-
-@pytest.mark.parametrize(
-    ("source", "statement", "top"),
-    [
-        ("x = [ask(1)]", "x = [ask(1)]", "x = [ask(1)]"),
-        ("a = 1; ask(1); b = 2", "a = 1; ask(1); b = 2", "a = 1; ask(1); b = 2"),
-        ("if x:\n    ask(1)", "ask(1)", "if x:\n    ask(1)"),
-        ("if x: ask(1)", "if x: ask(1)", "if x: ask(1)"),
-        ("def f():\n    return ask(1)", "return ask(1)", "def f():\n    return ask(1)"),
-        ("with ask(1):\n    pass", "with ask(1):\n    pass", "with ask(1):\n    pass"),
-    ],
-)
-def test_statement(source: str, statement: str, top: str) -> None:
-    tree, node = marked(source)
-    assert tree.text(tree.statement(node)) == statement
-    assert tree.text(tree.top_statement(node)).rstrip("\n") == top
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "statement"))
+def test_statement(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    assert [tree.text(tree.statement(node)), tree.text(tree.top_statement(node)).rstrip("\n")] == answers
 
 
 def test_places() -> None:
@@ -187,59 +99,24 @@ def test_small_statements() -> None:
     assert small_statements(tree.module.body[1]) == ()
 
 
-MADE_OF = [
-    ("a = f()\nask(a + 1)", ["a + 1", "f()"]),
-    ("a = f()\nb = [a]\nc = b\nask(c)", ["c", "b", "[a]", "f()"]),
-    ("a, b = f(c)\nask(b)", ["b", "f(c)"]),
-    ("with f() as a:\n    ask(a)", ["a", "f()"]),
-    ("for a in rows:\n    ask(a)", ["a", "rows"]),
-    ("rows = f()\nask([a for a in rows])", ["[a for a in rows]", "rows", "f()"]),
-    ("a = 1\nfor _ in b:\n    a = a + 1\nask(a)", ["a", "a + 1", "1"]),
-    ("def f(a):\n    ask(a)", ["a"]),
-    ("ask(unknown)", ["unknown"]),
-]
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "made of"))
+def test_made_of(code: str, answers: list[str]) -> None:
+    tree, node = marked(code)
+    assert [tree.text(part) for part in tree.made_of(node)] == answers
 
 
-@pytest.mark.parametrize(("source", "parts"), MADE_OF)
-def test_made_of(source: str, parts: list[str]) -> None:
-    tree, node = marked(source)
-    assert [tree.text(part) for part in tree.made_of(node)] == parts
-
-
-GOES_TO = [
-    ("print(ask(1))", ["print(ask(1))"]),
-    ("a = ask(1)\nprint(a)", ["print(a)"]),
-    ("a = ask(1) - 2\nb = f(a)\nprint(b)\nreturned[b] = 1", ["print(b)", "returned[b] = 1"]),
-    ("a, b = ask(1)\nprint(a)", ["a, b = ask(1)"]),
-    ("a = ask(1)\na = a + 1\nprint(a)", ["print(a)"]),
-    ("a = ask(1)", []),
-]
-
-
-@pytest.mark.parametrize(("source", "places"), GOES_TO)
-def test_goes_to(source: str, places: list[str]) -> None:
-    tree = Tree(source)
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "goes to"))
+def test_goes_to(code: str, answers: list[str]) -> None:
+    tree = Tree(code)
     call = next(c for c in tree.of(cst.Call) if tree.text(c.func) == "ask")
-    assert [tree.text(tree.statement(place)) for place in tree.goes_to(call)] == places
+    assert [tree.text(tree.statement(place)) for place in tree.goes_to(call)] == answers
 
 
-@pytest.mark.parametrize(
-    ("code", "ruled_out"),
-    [
-        ("if WHOLE:\n    f('x')\n", True),
-        ("if WHOLE:\n    f()\nelse:\n    f('x')\n", False),
-        ("if not_known():\n    f()\nelif WHOLE:\n    f('x')\n", True),
-        ("f(['x'] if WHOLE else [])\n", True),
-        ("f([] if WHOLE else ['x'])\n", False),
-        ("if PART:\n    f()\nelse:\n    f('x')\n", True),
-        ("if sys.argv:\n    WHOLE = True\nif WHOLE:\n    f('x')\n", False),
-        ("if f('x') if WHOLE is None else 0:\n    pass\n", False),
-    ],
-)
-def test_what_a_constant_rules_out_is_live(code: str, ruled_out: bool) -> None:
-    tree = Tree(f"WHOLE = False\nPART = True\n{code}")
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "ruled out"))
+def test_what_a_constant_rules_out_is_live(code: str, answers: list[str]) -> None:
+    tree = Tree(f"WHOLE = False\nPART = True\n{code}\n")
     text = next(each for each in tree.of(cst.SimpleString) if tree.content(each) == "x")
-    assert tree.is_ruled_out(text) is ruled_out
+    assert [str(tree.is_ruled_out(text))] == answers
     assert tree.is_live(text)
 
 

@@ -36,7 +36,7 @@ from nb2ddp.rehearsal.stage import learn, packages, shapes
 from nb2ddp.rehearsal.stage.attempts import Attempts, rests_on
 from nb2ddp.rehearsal.stage.columns import columns, read_of_rows
 from nb2ddp.rehearsal.stage.device import told_to_script
-from nb2ddp.rehearsal.stage.fast import Fast, VisionCollator
+from nb2ddp.rehearsal.stage.fast import Fast
 from nb2ddp.rehearsal.stage.files import Sources
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
@@ -176,6 +176,17 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
 def test_text_trains_with_the_real_unsloth(line: str, kind: str, tmp_path: Path) -> None:
     text = f"from unsloth import FastLanguageModel\n{line}\nSFTTrainer(model).train()\n"
     assert planned(tmp_path, text).unsloth == kind
+
+
+def test_variables_that_are_not_set_have_a_value(tmp_path: Path) -> None:
+    text = (
+        'os.environ["MINE"] = os.getenv("EPOCHS") + {**os.environ}["RANK"] + os.environ["MINE"]\n'
+        'if "THE_KEY" in os.environ: os.environ.setdefault("MODE", "a") == os.environ["MODE"]\nTrainer(model).train()\n'
+    )
+    plan = planned(tmp_path, text)
+    assert plan.variables == {"MINE": True, "EPOCHS": False, "THE_KEY": True}
+    given = environment(plan, tmp_path / "run", {})
+    assert [given.get(name) for name in ("MINE", "EPOCHS", "THE_KEY")] == ["rehearsal", None, "rehearsal"]
 
 
 def test_a_long_text_is_no_path(tmp_path: Path) -> None:
@@ -503,15 +514,6 @@ def played(
 
 #: For each script: what it finds, what of its events is compared, and with what.
 PLAYED = {
-    "who hands the whole environment on asks for no variable": (
-        """import os
-assert {**os.environ} == os.environ.copy()
-os.environ["HOME"], os.environ["MY_KEY"]
-""",
-        {},
-        "need.name",
-        ["HOME", "MY_KEY"],
-    ),
     "a database that a run begins with may be read by all": (
         """import sqlite3
 for name in ("given.db", "new.db", ":memory:"):
@@ -695,14 +697,12 @@ def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_pat
     assert "began" in names
     assert "shown" not in names  # it has failed, and may be passed over
     learnt = sources(tmp_path, text).schema
-    learnt.passed, learnt.files, learnt.variables = [2, 4], [names["name"]], {"EPOCHS": "1"}
+    learnt.passed, learnt.files = [2, 4], [names["name"]]
     learnt.save()
-    held_by_others = made.schema.variables
     gate.touch()
     process.join(20)
     assert isinstance(names["shown"], packages.Nothing)
     assert names["rows"]
-    assert held_by_others == {"EPOCHS": "1"}
     assert not (tmp_path / "log").read_text()  # the rehearsal has made the file, not the script
 
 
@@ -766,22 +766,6 @@ def test_only_a_model_with_an_engine_loads_adapters_and_takes_prompts(
         assert model.fast_generate(input_ids=[1]) == {"input_ids": [1]}
         with pytest.raises(ValueError, match="fast_inference = True alone"):
             model.fast_generate("Hi")
-
-
-def test_a_collator_of_pictures_may_be_inherited_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counting(VisionCollator):
-        seen = 0
-
-        def __call__(self, rows: Any) -> Any:
-            self.seen += len(rows)
-            return super().__call__(rows)
-
-    vision = SimpleNamespace(UnslothVisionDataCollator=lambda model, processor, **given: sorted)
-    monkeypatch.setitem(sys.modules, "unsloth_zoo.vision_utils", vision)
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(ProcessorMixin=str))
-    collate = Counting("model", "processor")
-    assert collate([2, 1]) == [1, 2]
-    assert collate.seen == 2
 
 
 def test_a_library_that_is_not_known_is_named() -> None:

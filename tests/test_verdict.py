@@ -364,11 +364,10 @@ def test_what_is_beyond_a_rehearsal_is_named() -> None:
     assert report.headline(trains(plan=plan)) == "ready: 2 processes train as one does"
 
 
-def test_it_is_ready_but_for_a_cell_or_pictures() -> None:
+def test_it_is_ready_but_for_a_cell() -> None:
     judged = trains(event("passed", 3, error="KeyError", message="'x'", after=True, own=False))
     assert judged.code == 3
     assert report.headline(judged) == "2 processes train as one does; not rehearsed: train.py:3: KeyError: 'x'"
-    assert report.headline(trains(event("blind"))).startswith("ready but for pictures and sounds")
 
 
 def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:

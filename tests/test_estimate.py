@@ -21,7 +21,8 @@ from nb2ddp.estimate.trainings import Training, trainings
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.scripts import parse_script
 from nb2ddp.options import Options
-from tests.notebooks import text
+from tests.examples import rows
+from tests.notebooks import write
 
 ALPACA = Path(__file__).parent.parent / "fixtures" / "notebooks" / "alpaca.ipynb"
 LOAD = """\
@@ -73,53 +74,25 @@ def test_what_is_read_of_a_notebook() -> None:
     assert (found.samples, found.tokens, found.can_skip) == (8, 2048, True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "batch", "length"),
-    [
-        ('CONFIG = {"batch": 4, "rows": {"longest": 512}}\n', 'CONFIG["batch"]', 'CONFIG["rows"]["longest"]'),
-        ('CONFIG = {"batch": 8 // 2, "rows": 512}\n', 'CONFIG.get("batch", 1)', 'CONFIG["rows"]'),
-        ("cfg = types.SimpleNamespace(batch = 4, longest = 512)\n", "cfg.batch", "cfg.longest"),
-        (
-            "@dataclass\nclass Config:\n    batch: int = 4\n    longest: int = field(default = 2048)\n"
-            "cfg = Config(longest = 512)\n",
-            "cfg.batch",
-            "cfg.longest",
-        ),
-        ("class Config:\n    batch = 4\n    longest = 512\n", "Config.batch", "Config.longest"),
-        ("batch = 2\nbatch = 4\n", "batch", "max(512, 256)"),
-    ],
-)
-def test_numbers_of_settings(settings: str, batch: str, length: str) -> None:
-    found = training(
-        settings + LOAD.replace("2048", length).format("").replace("batch_size = 2", f"batch_size = {batch}")
-    )
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "numbers of settings"))
+def test_numbers_of_settings(code: str, answers: list[str]) -> None:
+    found = training(code)
     assert (found.per_device, found.samples, found.tokens) == (4, 16, 512)
 
 
-@pytest.mark.parametrize(
-    ("settings", "batch"),
-    [
-        ("args = parser.parse_args()\n", "args.batch"),
-        ("batch = 2\nif memory > 20:\n    batch = 8\n", "batch"),
-        ('CONFIG = {"batch": 2}\nCONFIG["batch"] = choose()\n', 'CONFIG["batch"]'),
-        ("class Config:\n    batch = 2\ncfg = Config()\ncfg.batch = choose()\n", "cfg.batch"),
-    ],
-)
-def test_what_nothing_tells_is_said(settings: str, batch: str, tmp_path: Path) -> None:
-    source = settings + LOAD.format("").replace("batch_size = 2", f"batch_size = {batch}")
-    assert training(source).per_device == 0
-    notebook = tmp_path / "sft.ipynb"
-    notebook.write_text(text(source), encoding="utf-8")
-    result = CliRunner().invoke(main, [str(notebook)])
-    assert "Estimate: unknown: the notebook works out its batch; write per_device_train_batch_size" in result.output
-    code, said = told(str(notebook))
-    assert code == 2
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "unknown batch"))
+def test_what_nothing_tells_is_said(code: str, answers: list[str], tmp_path: Path) -> None:
+    assert training(code).per_device == 0
+    notebook = str(write(tmp_path / "sft.ipynb", code))
+    said = CliRunner().invoke(main, [notebook]).output
+    assert "Estimate: unknown: the notebook works out its batch; write per_device_train_batch_size" in said
+    exit_code, said = told(notebook)
+    assert exit_code == 2
     assert "sft.ipynb: unknown: the notebook works out its batch" in said
 
 
 def test_a_length_that_nothing_tells_may_be_given(tmp_path: Path) -> None:
-    notebook = tmp_path / "sft.ipynb"
-    notebook.write_text(text(LOAD.replace("2048", "longest(rows)").format("")), encoding="utf-8")
+    notebook = write(tmp_path / "sft.ipynb", LOAD.replace("2048", "longest(rows)").format(""))
     code, said = told(str(notebook))
     assert code == 2
     assert "unknown: the notebook works out its longest row; --tokens says it" in said
@@ -224,8 +197,7 @@ def test_gpus_that_take_more() -> None:
 
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_the_answer_is_for_the_gpus_that_were_asked_for(gpus: int, tmp_path: Path) -> None:
-    notebook = tmp_path / "sft.ipynb"
-    notebook.write_text(text(LOAD.format("load_in_4bit = True").replace("2048", "450")), encoding="utf-8")
+    notebook = write(tmp_path / "sft.ipynb", LOAD.format("load_in_4bit = True").replace("2048", "450"))
     said = f"{gpus} GPUs need more than 8 samples of up to 450 tokens a step (two were 0.6 to 0.9 times as fast as one)"
     assert said in told(str(notebook), "--gpus", str(gpus))[1]
     assert said in CliRunner().invoke(main, [str(notebook), "--gpus", str(gpus)]).output

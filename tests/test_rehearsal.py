@@ -159,23 +159,10 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        ("", "real"),
-        ("load(auto_model = Lfm2ForCausalLM, fast_inference = False)", "real"),
-        ('say([{"type": "audio", "audio": "sound.mp3"}])', "real"),
-        ("load(auto_model = AutoModelForSequenceClassification)", "stand-in"),
-        ("load(fast_inference = True)", "stand-in"),
-        ('sound = row["audio"]', "stand-in"),
-        ("from unsloth import FastVisionModel", "stand-in"),
-        ("from unsloth import unsloth_train\nunsloth_train(trainer)", "stand-in"),
-        ("GRPOTrainer(model)", "stand-in"),
-    ],
-)
-def test_text_trains_with_the_real_unsloth(line: str, kind: str, tmp_path: Path) -> None:
-    text = f"from unsloth import FastLanguageModel\n{line}\nSFTTrainer(model).train()\n"
-    assert planned(tmp_path, text).unsloth == kind
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "unsloth"))
+def test_text_trains_with_the_real_unsloth(code: str, answers: list[str], tmp_path: Path) -> None:
+    text = f"from unsloth import FastLanguageModel\n{code}\nSFTTrainer(model).train()\n"
+    assert [planned(tmp_path, text).unsloth] == answers
 
 
 def test_variables_that_are_not_set_have_a_value(tmp_path: Path) -> None:
@@ -359,18 +346,9 @@ def test_what_is_learnt_is_kept(tmp_path: Path) -> None:
     assert schema(tmp_path).made_rows("a") == known.made_rows("a")  # in every process
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("load('m', num_labels = 6)", [0, 1, 2, 3, 4, 5]),
-        ("names = {'a': 0, 'b': 1, 'c': 2}\nload('m', num_labels = len(names))", [0, 1, 2]),
-        ("COUNT = 3\nload('m', num_labels = COUNT)", [0, 1, 2]),
-        ("load('m', num_labels = count())", [0, 1]),
-        ("", [0, 1]),
-    ],
-)
-def test_made_labels_are_as_many_as_the_model_has(tmp_path: Path, text: str, values: list[int]) -> None:
-    assert schema(tmp_path, text, ["label"]).columns["label"]["values"] == values
+@pytest.mark.parametrize(("code", "answers"), rows(__file__, "labels"))
+def test_made_labels_are_as_many_as_the_model_has(code: str, answers: list[str], tmp_path: Path) -> None:
+    assert [str(schema(tmp_path, code, ["label"]).columns["label"]["values"])] == answers
 
 
 def test_rows_are_of_the_kinds_that_their_columns_say() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nb2ddp.notebook.ipynb import Cell, parse_notebook
 from nb2ddp.results import NotebookError
-from tests.notebooks import code, document, markdown, text
+from tests.notebooks import code, markdown, text
 
 
 def cells(content: str) -> list[tuple[str, str]]:
@@ -132,16 +132,11 @@ def test_nbformat_3() -> None:
         ('"text"', "no 'nbformat' key"),
         ('{"nbformat": 4}', "not a valid notebook"),
         ('{"nbformat": "four"}', "not a valid notebook"),
-        (json.dumps({**document("x"), "cells": [{"cell_type": "code"}]}), "not a valid notebook"),
-        (json.dumps({**document("x"), "cells": [1]}), "not a valid notebook"),
-        (json.dumps({**document("x"), "cells": [{**code("x"), "source": 1}]}), "not a valid notebook"),
-        (json.dumps({**document("x"), "metadata": {"language_info": {"name": "R"}}}), "language is 'r'"),
-        (
-            json.dumps(
-                {**document("x"), "metadata": {"kernelspec": {"name": "j", "display_name": "J", "language": "Julia"}}}
-            ),
-            "language is 'julia'",
-        ),
+        (text("x", cells=[{"cell_type": "code"}]), "not a valid notebook"),
+        (text("x", cells=[1]), "not a valid notebook"),
+        (text({**code("x"), "source": 1}), "not a valid notebook"),
+        (text("x", metadata={"language_info": {"name": "R"}}), "language is 'r'"),
+        (text("x", metadata={"kernelspec": {"name": "j", "display_name": "J", "language": "Julia"}}), "is 'julia'"),
     ],
 )
 def test_refused(content: str, message: str) -> None:

@@ -13,63 +13,24 @@ from nb2ddp.project import links
 from nb2ddp.project.links import file_address, file_name, is_link
 from nb2ddp.results import NotebookError
 from tests.command import Command
-
-NOTEBOOK = "unslothai/notebooks/main/nb/Llama3.1_(8B)-Alpaca.ipynb"
-BLOB = "unslothai/notebooks/blob/main/nb/Llama3.1_(8B)-Alpaca.ipynb"
-RAW = f"https://raw.githubusercontent.com/{NOTEBOOK}"
+from tests.examples import rows
 
 
-class TestAddress:
-    @pytest.mark.parametrize(
-        ("link", "address"),
-        [
-            (f"https://colab.research.google.com/github/{BLOB}", RAW),
-            (f"https://github.com/{BLOB}", RAW),
-            (f"https://github.com/{BLOB}?plain=1#L3", RAW),
-            (f"https://github.com/{BLOB.replace('/blob/', '/raw/')}", RAW),
-            (RAW, RAW),
-            (f"https://www.kaggle.com/notebooks/welcome?src=https://github.com/{BLOB}&accelerator=nvidiaTeslaT4", RAW),
-            (
-                "https://colab.research.google.com/#fileId=https%3A//huggingface.co/o/m/blob/main/x.ipynb",
-                "https://huggingface.co/o/m/resolve/main/x.ipynb",
-            ),
-            (
-                "https://huggingface.co/datasets/o/d/blob/main/nb/x.ipynb",
-                "https://huggingface.co/datasets/o/d/resolve/main/nb/x.ipynb",
-            ),
-            ("https://example.com/x.ipynb?v=2#cell", "https://example.com/x.ipynb?v=2"),
-        ],
-    )
-    def test_of_the_file_that_a_link_shows(self, link: str, address: str) -> None:
-        assert is_link(link)
-        assert file_address(link) == address
+@pytest.mark.parametrize(("link", "address"), rows(__file__, "address"))
+def test_of_the_file_that_a_link_shows(link: str, address: list[str]) -> None:
+    assert is_link(link)
+    assert [file_address(link)] == address
 
-    @pytest.mark.parametrize(
-        ("link", "message"),
-        [
-            ("http://example.com/x.ipynb", "only https links are fetched"),
-            ("ftp://example.com/x.ipynb", "only https links are fetched"),
-            ("https:///x.ipynb", "only https links are fetched"),
-            ("https://www.kaggle.com/code/someone/a-notebook", "kaggle kernels pull someone/a-notebook"),
-            ("https://www.kaggle.com/notebooks/welcome?src=file:///etc/passwd", "only https links are fetched"),
-        ],
-    )
-    def test_of_none(self, link: str, message: str) -> None:
-        with pytest.raises(NotebookError, match=message):
-            file_address(link)
 
-    @pytest.mark.parametrize(
-        ("link", "name"),
-        [
-            (f"https://colab.research.google.com/github/{BLOB}", "Llama3.1_(8B)-Alpaca.ipynb"),
-            ("https://example.com/My%20Notebook.ipynb?x=1", "My Notebook.ipynb"),
-            ("https://molab.marimo.io/github/o/r/blob/main/x.py", "x.py"),
-            ("https://gist.github.com/someone/0a1b2c", "0a1b2c"),
-            ("https://example.com/", "notebook"),
-        ],
-    )
-    def test_name(self, link: str, name: str) -> None:
-        assert file_name(link) == name
+@pytest.mark.parametrize(("link", "message"), rows(__file__, "none"))
+def test_of_none(link: str, message: list[str]) -> None:
+    with pytest.raises(NotebookError, match=message[0]):
+        file_address(link)
+
+
+@pytest.mark.parametrize(("link", "name"), rows(__file__, "name"))
+def test_name(link: str, name: list[str]) -> None:
+    assert [file_name(link)] == name
 
 
 @pytest.fixture
@@ -132,20 +93,8 @@ class TestFetch:
             links.fetch("https://localhost:1/x.ipynb")
 
 
-class TestCommand:
-    @pytest.mark.parametrize(
-        ("link", "message"),
-        [
-            (
-                "http://example.com/x.ipynb",
-                "x.ipynb: DDP001 error: http://example.com/x.ipynb: only https links are fetched",
-            ),
-        ],
-    )
-    def test_refuses_with_one_line_and_writes_nothing(
-        self, command: Command, tmp_path: Path, link: str, message: str
-    ) -> None:
-        result = command(link, "train.py")
-        assert result.exit_code == 2
-        assert message in result.stdout
-        assert list(tmp_path.iterdir()) == []
+def test_the_command_refuses_with_one_line_and_writes_nothing(command: Command, tmp_path: Path) -> None:
+    result = command("http://example.com/x.ipynb", "train.py")
+    assert result.exit_code == 2
+    assert "x.ipynb: DDP001 error: http://example.com/x.ipynb: only https links are fetched" in result.stdout
+    assert list(tmp_path.iterdir()) == []

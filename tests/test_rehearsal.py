@@ -408,12 +408,6 @@ def test_a_folder_has_files_of_the_kinds_that_the_script_names(tmp_path: Path, m
     assert not list(Path().glob("*.part"))
 
 
-def test_a_table_has_as_many_columns_as_are_counted(tmp_path: Path) -> None:
-    made = sources(tmp_path, columns=["a", "b"])
-    made.schema.width = 3
-    assert list(made.table("rows.csv")[0]) == ["a", "b", "column0"]
-
-
 def test_a_sample_gives_the_rows(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text('{"q": "Why?"}\n')
     assert sources(tmp_path, sample=str(tmp_path / "mine.jsonl")).rows("any")[:2] == [{"q": "Why?"}] * 2

@@ -64,14 +64,12 @@ class Sources:
         return self.schema.made_rows(name.replace(os.getcwd(), ""), count)  # the same rows in the folder of each run
 
     def table(self, name: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
-        """The rows of a table: with as many columns as the script counts in one."""
+        """The rows of a table."""
         for column in columns or ():
             self.schema.add((), str(column))
         wanted = columns or list(self.schema.columns)
         if self.sample:
             wanted = list(self.sample[0])
-        if self.schema.width:
-            wanted = [*wanted, *(f"column{n}" for n in range(self.schema.width))][: self.schema.width]
         rows = self.rows(name, _ROWS)
         return [{column: row.get(column, "text") for column in wanted} for row in rows]
 

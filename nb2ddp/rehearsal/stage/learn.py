@@ -31,7 +31,6 @@ _EMPTY = re.compile(
 )
 _QUOTED = re.compile(r"""(['"])(.+?)\1""")
 _OF_NUMBER = r"(?s)(?:invalid literal for int\(\) with base \d+|could not convert string to \w+): ['\"]?(.*?)['\"]?$"
-_LONG = 12  #: sentences, at least, of a text that is longer than another one
 _MOST_ROWS = 20_000
 _OF_FOLDERS = frozenset("listdir scandir walk iterdir glob rglob chdir load_from_disk".split())
 _READ_BY = {"soundfile": "wav", "librosa": "wav", "PIL": "png", "cv2": "png"}  #: kinds of files, by package
@@ -312,13 +311,7 @@ def _keys_of(node: ast.AST, place: Place) -> list[str]:
 
 def _make_number(_: BaseException, place: Place, found: re.Match[str]) -> bool:
     """A text that was made is read as a number, or a part of it is."""
-    path = place.schema.maker.path(found[1])
-    shape = place.schema.shape(path)
-    if not path or not shape:
-        return False
-    if "mark" in shape:
-        return place.schema.put(path, {**shape, "ends": "digits"}, "ends with a number")
-    return place.schema.put(path, plain("digits"), "is a number")
+    return place.schema.put(place.schema.maker.path(found[1]) or (), plain("digits"), "is a number")
 
 
 def _add_columns(_: BaseException, place: Place, found: re.Match[str]) -> bool:
@@ -361,58 +354,21 @@ def _make_texts(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return is_new
 
 
-def _widen(_: BaseException, place: Place, found: re.Match[str]) -> bool:
-    """A table has fewer columns than the script gives names to."""
-    width = int(found[1] or found[2])
-    return place.schema.set("width", width, f"tables have {width} columns")
-
-
 def _lengthen(_: BaseException, place: Place, found: re.Match[str]) -> bool:
     """A whole table has fewer rows than are taken."""
     schema, asked = place.schema, int(found[1] or found[2] or 0) + 1
     return schema.rows < _MOST_ROWS and schema.set("rows", max(2 * schema.rows, asked), "")
 
 
-def _have_element(_: BaseException, place: Place, found: re.Match[str]) -> bool:
-    """A list, or the parts of a text, have fewer elements than are read."""
+def _have_element(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+    """A list has fewer elements than are read."""
     if not isinstance(place.node, ast.Subscript):
         return False
-    index, base = place.value(place.node.slice), place.node.value
-    if _divide(base, place, index if isinstance(index, int) else 1):
-        return True
-    path = place.path(base)
+    path, index = place.path(place.node.value), place.value(place.node.slice)
     shape = place.schema.shape(path)
-    if path and shape == plain() and "string index" in found[0]:
-        return place.schema.put(path, {**plain(), "parts": _LONG}, "is a long text")
-    if path and shape and shape["kind"] == "list" and isinstance(index, int) and index >= shape.get("least", 2):
-        return place.schema.put(path, {**shape, "least": index + 1}, f"has {index + 1} elements")
-    return False
-
-
-def _have_parts(_: BaseException, place: Place, found: re.Match[str]) -> bool:
-    """A text has fewer parts than are unpacked."""
-    statement = place.node if isinstance(place.node, ast.Assign) else place.parents.get(place.node or place.tree)
-    return isinstance(statement, ast.Assign) and _divide(statement.value, place, int(found[1]) - 1)
-
-
-def _divide(node: ast.AST, place: Place, last: int) -> bool:
-    """Where an expression divides a text at a mark, let the text have it, as often as needed."""
-    node = _bound_to(node, place)
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+    if not path or not shape or shape["kind"] != "list" or not isinstance(index, int) or index < shape.get("least", 2):
         return False
-    mark, path = place.value(node.args[0]), place.path(node.func.value)
-    shape = place.schema.shape(path)
-    if node.func.attr not in ("split", "rsplit", "partition") or not isinstance(mark, str) or not path or not shape:
-        return False
-    if "mark" in shape:  # at two marks: the second one goes before the last part
-        return place.schema.put(path, {**shape, "begin": f"{shape.get('begin', '')} {mark}"}, f"has {mark!r} in it")
-    return place.schema.put(path, {**plain(), "mark": mark, "parts": max(last, 1) + 1}, f"has {mark!r} in it")
-
-
-def _bound_to(node: ast.AST, place: Place) -> ast.AST:
-    """What a name is first bound to in the script; any other expression itself."""
-    bound = (each for each in ast.walk(place.tree) if isinstance(each, ast.Assign))
-    return next((each.value for each in bound if isinstance(node, ast.Name) and _binds(each, node.id)), node)
+    return place.schema.put(path, {**shape, "least": index + 1}, f"has {index + 1} elements")
 
 
 def _have_key(error: BaseException, place: Place, found: re.Match[str]) -> bool:
@@ -479,11 +435,9 @@ _REPAIRS: tuple[tuple[str, str, Repair], ...] = (
     ("TypeError", "concatenate str|expected (string|str)|must be (a )?str|not list|dict found", _IS_TEXT),
     ("TypeError", "int found", _make_texts),  # in a library: whichever it is
     ("TypeError", "is not iterable", _be(list_of(plain()), "is a list", list, dict)),
-    ("ValueError", r"Expected axis has \d+ elements, new values have (\d+) elements|(\d+) columns passed", _widen),
     ("Exception", r"(?i)^(?!.*out of bounds for size 0).*(?:index (\d+) out of range|invalid key: (\d+))", _lengthen),
     ("Exception", "(?i)()()larger sample than population|exceed", _lengthen),
-    ("IndexError", ".*", _have_element),
-    ("ValueError", r"expected (?:at least )?(\d+)", _have_parts),
+    ("IndexError", "", _have_element),
     ("KeyError", "", _have_key),
     ("KeyError", "", _have_columns),
     ("ValueError AttributeError", r"(?i)column|not in index|Index\(|DataFrame|Series", _have_columns),

@@ -39,7 +39,7 @@ class Schema:
         if {"messages", "images"} <= self.columns.keys():
             self.columns["messages"] = turns_with_image()
         self.files: list[str] = []  #: made, by path
-        self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
+        self.rows = rows
         self.is_whole = False  #: a data set is not divided into splits where the script asks for none
         self.keeps_all = False  #: filters that no made row passes let all pass
         self.passed: list[int] = []  #: lines of statements that are passed over

@@ -131,14 +131,7 @@ class Maker:
             IMAGE: lambda: {"bytes": png(rng), "path": "picture.png"},
             AUDIO: lambda: {"bytes": wav(rng), "path": "sound.wav"},
         }
-        return makers[kind]() if kind in makers else self._text(shape, rng, at)
-
-    def _text(self, shape: Shape, rng: random.Random, at: Path) -> str:
-        parts = [sentences(rng, shape.get("most", 3)) for _ in range(shape.get("parts", 1))]
-        if shape.get("ends") == "digits":
-            parts[-1] = str(rng.randrange(100))
-        text = shape.get("mark", " ").join(parts)
-        return self._told(f"{shape.get('begin', '')}{text}", at)
+        return makers[kind]() if kind in makers else self._told(sentences(rng), at)
 
     def _list(self, shape: Shape, rng: random.Random, at: Path) -> list[Any]:
         keys = shape["of"].get("keys", {})

@@ -37,7 +37,7 @@ from benchmarks.gpu.kinds import KINDS
 from benchmarks.gpu.scripts import notebook
 from benchmarks.tables import fill, table
 from nb2ddp.convert import convert_source
-from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.plan import planned
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from nb2ddp.rehearsal.report import headline
 from nb2ddp.results import NotebookError
@@ -112,7 +112,7 @@ def planted_and_found(name: str) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.py")
         file.write_text(FAULTS[name].text())
-        plan = read(file)
+        plan = planned(file, file.read_text(encoding="utf-8"))
         verdict = rehearse(plan, Options(offline=True, limit=300))
     found = is_found(FAULTS[name], plan, verdict)
     return {"script": FAULTS[name].script, "found": found, "verdict": headline(verdict)}

@@ -11,16 +11,25 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbconvert import PythonExporter
+
+from nb2ddp.rehearsal.environments import Environment, here
+from nb2ddp.rehearsal.plan import Plan, planned
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "fixtures" / "notebooks" / "alpaca.ipynb"
 PAGE, README = ROOT / "docs" / "rehearsal.md", ROOT / "README.md"
 FAULTS = re.compile(r"(?<=```text\n)exported\.py: .*?(?=```)", re.DOTALL)
 READY = re.compile(r"(?<=```console\n\$ nb2ddp rehearse fixtures/notebooks/alpaca\.ipynb\n).*?(?=```)", re.DOTALL)
+
+
+def read(script: Path, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
+    """The plan of a script in a file."""
+    return planned(script, script.read_text(encoding="utf-8"), choose)
 
 
 def exported() -> str:

@@ -247,7 +247,7 @@ def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
     (folder / "logs").mkdir(parents=True)
     said = f"No {folder}/work/rows.csv in {folder}/work, {folder}/tmp/a, {folder}/home/.cache or {tmp_path}/hub"
     (folder / "logs" / "0.err").write_text(said)
-    job = subprocess.Popen(["true"], start_new_session=True)
+    job: Any = subprocess.Popen(["true"], start_new_session=True)
     (ended,) = Started([job], folder / "logs").ended(9, lambda _: None).ranks
     assert ended.said == f"No rows.csv in ., /tmp/a, ~/.cache or {tmp_path}/hub"
 

@@ -87,20 +87,6 @@ class Plan:
         return lines[line - 1].strip() if line and line <= len(lines) else ""
 
 
-def read(path: Path, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
-    """The plan of a script in a file.
-
-    Raises:
-        PlanError: it cannot be read, or `planned` refuses it.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise PlanError(f"it cannot be read: {reason}") from None
-    return planned(path, text, choose)
-
-
 def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
     """The plan of a script.
 

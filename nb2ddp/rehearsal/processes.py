@@ -1,56 +1,17 @@
-"""Start the processes of a rehearsal: where that is sound, as copies of one that has imported the large libraries."""
+"""Start the processes of a rehearsal, as copies of one that has imported the large libraries."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 _START = Path(__file__).resolve().parent / "stage" / "start.py"
-
-
-class Separate:
-    """Starts each process as a program of its own.
-
-    Args:
-        python: the interpreter.
-    """
-
-    def __init__(self, python: str) -> None:
-        self._python = python
-
-    def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """Start one, the first of a session of its own.
-
-        Args:
-            command: "play", "build" or "agent", and what these are to be told.
-            environment: of the process.
-            folder: it works in.
-            said: a path without ending: what it prints goes to `.out` and `.err`.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        with said.with_suffix(".out").open("wb") as stdout, said.with_suffix(".err").open("wb") as stderr:
-            return subprocess.Popen(
-                [self._python, str(_START), *command],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-
-    def close(self) -> None:
-        """Start no more."""
 
 
 class Parent:
@@ -76,7 +37,17 @@ class Parent:
         self._asking = threading.Lock()
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """See `Separate`."""
+        """Start one, the first of a session of its own.
+
+        Args:
+            command: "play", "build" or "agent", and what these are to be told.
+            environment: of the process.
+            folder: it works in.
+            said: a path without ending: what it prints goes to `.out` and `.err`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         request = {
             "program": command[0],
             "arguments": command[1:],
@@ -95,10 +66,10 @@ class Parent:
             pid = self._program.stdout.readline()
         if not pid:
             raise OSError(f"the process that imports the libraries has ended with code {self._program.wait()}")
-        return _Copy(self._program, int(pid), said.with_suffix(".code"))
+        return Process(self._program, int(pid), said.with_suffix(".code"))
 
     def close(self) -> None:
-        """See `Separate`."""
+        """Start no more."""
         self._program.kill()
         self._program.wait()
         with contextlib.suppress(OSError):
@@ -106,7 +77,7 @@ class Parent:
 
 
 @dataclass
-class _Copy:
+class Process:
     """A copy of a parent, which writes the copy's exit code into a file."""
 
     program: subprocess.Popen[str]
@@ -124,16 +95,3 @@ class _Copy:
         while (code := self.poll()) is None:
             time.sleep(0.01)
         return code
-
-
-Process: TypeAlias = subprocess.Popen[bytes] | _Copy
-Starter: TypeAlias = Parent | Separate
-
-
-def starter(environment: Mapping[str, str], python: str) -> Starter:
-    """The faster way to start processes of an interpreter that this system knows.
-
-    Elsewhere than on Linux, libraries that have been imported may not live through a fork
-    (https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods).
-    """
-    return Parent(environment, python) if sys.platform == "linux" else Separate(python)

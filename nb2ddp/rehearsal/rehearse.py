@@ -14,14 +14,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import Hub, answering_server
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.processes import Starter, starter
+from nb2ddp.rehearsal.processes import Parent
 from nb2ddp.rehearsal.run import Run, Started, environment, started
 from nb2ddp.rehearsal.verdict import Verdict, judge
 
@@ -90,7 +89,7 @@ class Job:
     options: Options
     hub: Hub
     server: int  #: the port of the server that answers for others
-    starters: list[Starter]
+    starters: list[Parent]
     tell: Callable[[str], None]
 
     def started(
@@ -135,20 +134,20 @@ def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
 
 
 @contextlib.contextmanager
-def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
+def _starters(plan: Plan, root: Path) -> Iterator[list[Parent]]:
     """What starts the first process of a run, and what starts the others: their sets are not ordered alike."""
     environ = environment(plan, root, {})
-    starters: list[Starter] = []
+    starters: list[Parent] = []
     try:
         for _ in range(2):
-            starters.append(starter(environ, plan.environment.python))
+            starters.append(Parent(environ, plan.environment.python))
         yield starters
     finally:
         for each in starters:
             each.close()
 
 
-def built(starter: Starter, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
+def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
     """Let a process build a repository of the hub; say what went wrong.
 
     The real hub is asked no more once that took too long.
@@ -175,21 +174,11 @@ def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def own_folder(keep: Path | None) -> Iterator[Path]:
-    """The folder of a rehearsal, moved to `keep` at its end; a signal that ends this program removes it first."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signals = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
-    before = {number: signal.signal(number, leave) for number in signals}
+    """The folder of a rehearsal, moved to `keep` at its end; where a signal ends this program, `janitor` does so."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     usual = os.path.realpath(tempfile.gettempdir())
     is_short = len(usual) <= _ROOM or not Path("/tmp").is_dir()
     root = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=usual if is_short else "/tmp")).resolve()
-    try:
-        with cleaned(root, keep):
-            yield root
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with cleaned(root, keep):
+        yield root

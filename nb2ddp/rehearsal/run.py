@@ -17,7 +17,7 @@ from typing import Any
 
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.processes import Process, Starter
+from nb2ddp.rehearsal.processes import Parent, Process
 from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.script.needs import untested
 
@@ -127,7 +127,7 @@ def launched(rank: int, processes: int, port: int, logs: Path) -> dict[str, str]
 
 @contextlib.contextmanager
 def started(
-    plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], starters: Sequence[Starter]
+    plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], starters: Sequence[Parent]
 ) -> Iterator[Started]:
     """Start the script's processes; those that live at the end of the block are stopped.
 
@@ -248,7 +248,7 @@ def _doing(logs: Path) -> str:
 
 def _ask_for_stacks(jobs: list[Process]) -> None:
     for job in jobs:
-        if job.poll() is None and hasattr(signal, "SIGUSR1"):
+        if job.poll() is None:
             os.kill(job.pid, signal.SIGUSR1)
     time.sleep(1)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nb2ddp.rehearsal import rehearse
-from nb2ddp.rehearsal.processes import Starter, starter
+from nb2ddp.rehearsal.processes import Parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Shared:
     """A starter that stays when a rehearsal closes it."""
 
-    def __init__(self, starter: Starter) -> None:
+    def __init__(self, starter: Parent) -> None:
         self.start, self.end = starter.start, starter.close
 
     def close(self) -> None:
@@ -37,13 +37,13 @@ def _shared_starters() -> Iterator[None]:
                 **environment,
                 "HOME": os.environ["HOME"],
             }  # a rehearsal kills what has its home below its folder
-            made[python].append(Shared(starter(outside, python)))
+            made[python].append(Shared(Parent(outside, python)))
             return made[python][-1]
         made[python].reverse()
         return made[python][0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rehearse, "starter", shared)
+        patch.setattr(rehearse, "Parent", shared)
         yield
     for each in chain(*made.values()):
         each.end()

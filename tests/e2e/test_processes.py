@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nb2ddp.rehearsal.hub import Hub
-from nb2ddp.rehearsal.processes import Parent, Process, Separate, Starter
+from nb2ddp.rehearsal.processes import Parent, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +32,14 @@ sys.exit(int(os.environ["RANK"]))
 """
 
 
-@pytest.fixture(scope="module", params=[Parent, Separate])
-def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
-    made = Parent(os.environ, sys.executable) if request.param is Parent else Separate(sys.executable)
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Parent]:
+    made = Parent(os.environ, sys.executable)
     yield made
     made.close()
 
 
-def play(starter: Starter, folder: Path, rank: int | None, text: str = SCRIPT) -> Process:
+def play(starter: Parent, folder: Path, rank: int | None, text: str = SCRIPT) -> Process:
     """Start a process of several, or the one of a run in which what made data must hold is learnt."""
     script = folder / "train.py"
     if not script.exists() or script.read_text() != text:  # another process may be reading it
@@ -55,7 +55,7 @@ def play(starter: Starter, folder: Path, rank: int | None, text: str = SCRIPT) -
     return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank or 0))
 
 
-def test_each_has_its_own(starter: Starter, tmp_path: Path) -> None:
+def test_each_has_its_own(starter: Parent, tmp_path: Path) -> None:
     processes = [play(starter, tmp_path, rank) for rank in range(2)]
     assert [process.wait() for process in processes] == [0, 1]
     assert [process.poll() for process in processes] == [0, 1]
@@ -81,7 +81,7 @@ named = lambda row: row["frage"]
 """
 
 
-def test_files_that_are_not_there(starter: Starter, tmp_path: Path) -> None:
+def test_files_that_are_not_there(starter: Parent, tmp_path: Path) -> None:
     assert play(starter, tmp_path, None, READS).wait() == 0, (tmp_path / "0.err").read_text()
     said = (tmp_path / "0.out").read_text()
     assert said.endswith("(32, 32) 16000\n['frage'] {\"frage\":\n")
@@ -98,7 +98,7 @@ print(torch.cuda.is_available())
 """
 
 
-def test_what_is_not_installed_is_there(starter: Starter, tmp_path: Path) -> None:
+def test_what_is_not_installed_is_there(starter: Parent, tmp_path: Path) -> None:
     process = play(starter, tmp_path, 0, STAND_INS)
     assert process.wait() == 0, (tmp_path / "0.err").read_text()[-2000:]
     assert (tmp_path / "0.out").read_text().splitlines() == ["[]", "True"]
@@ -115,7 +115,7 @@ snapshot_download("me/other")
 """
 
 
-def test_hub_is_its_cache_and_takes_uploads(starter: Starter, tmp_path: Path) -> None:
+def test_hub_is_its_cache_and_takes_uploads(starter: Parent, tmp_path: Path) -> None:
     def build(request: dict[str, Any]) -> str:
         if request["name"] == "me/other":
             return "not here"
@@ -134,7 +134,7 @@ def test_hub_is_its_cache_and_takes_uploads(starter: Starter, tmp_path: Path) ->
     assert hub.offered == {("models", "me/small"): "", ("models", "me/other"): "not here"}
 
 
-def test_one_that_is_killed(starter: Starter, tmp_path: Path) -> None:
+def test_one_that_is_killed(starter: Parent, tmp_path: Path) -> None:
     process = play(starter, tmp_path, 0, "import time\ntime.sleep(100)\n")
     while not (tmp_path / "0.jsonl").exists():
         time.sleep(0.1)

@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from huggingface_hub import HfApi
 
 from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import origin_of
-from nb2ddp.rehearsal.processes import Separate
+from nb2ddp.rehearsal.processes import Parent
 from nb2ddp.rehearsal.stage import models, seeing, shapes
 from nb2ddp.rehearsal.stage.real import write_card
 from tests.e2e.served import Served
@@ -64,6 +65,11 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     hub.close()
 
 
+@cache
+def parent() -> Parent:
+    return Parent(os.environ, sys.executable)
+
+
 def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, str]:
     """What a process builds for a repository, and where it says that it comes from."""
     target = folder / kind / name.replace("/", "--")
@@ -71,9 +77,7 @@ def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, 
     request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
     environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
     said = folder / "build"
-    process = Separate(sys.executable).start(
-        "build", json.dumps(request), environment=environ, folder=folder, said=said
-    )
+    process = parent().start("build", json.dumps(request), environment=environ, folder=folder, said=said)
     assert process.wait() == 0, said.with_suffix(".err").read_text()
     return target, origin_of(target)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nb2ddp.api import convert_file
-from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from nb2ddp.rehearsal.report import text_lines
+from tests.rehearsals import read
 
 pytestmark = pytest.mark.e2e
 

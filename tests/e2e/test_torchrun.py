@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.processes import Parent, Separate, Starter
+from nb2ddp.rehearsal.processes import Parent
 from nb2ddp.rehearsal.run import Run, environment, free_port, started
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ dist.destroy_process_group()
 """
 
 
-@pytest.fixture(scope="module", params=[Parent, Separate])
-def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
-    made = Parent(os.environ, sys.executable) if request.param is Parent else Separate(sys.executable)
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Parent]:
+    made = Parent(os.environ, sys.executable)
     yield made
     made.close()
 
 
-def rehearsed(text: str, starter: Starter, folder: Path) -> Run:
+def rehearsed(text: str, starter: Parent, folder: Path) -> Run:
     plan = Plan("train.py", text, folder, ("Trainer",), "", (), {}, ())
     settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
     settings |= {"schema": str(folder / "schema.json"), "data": "", "server": 9}
@@ -89,7 +89,7 @@ def told(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if before.get(name) != value}
 
 
-def test_environment_is_that_of_torchrun(starter: Starter, tmp_path: Path) -> None:
+def test_environment_is_that_of_torchrun(starter: Parent, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TELLS)
     before = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -105,12 +105,12 @@ def test_environment_is_that_of_torchrun(starter: Starter, tmp_path: Path) -> No
         assert ours == real
 
 
-def test_processes_meet_in_a_store_of_the_launcher(starter: Starter, tmp_path: Path) -> None:
+def test_processes_meet_in_a_store_of_the_launcher(starter: Parent, tmp_path: Path) -> None:
     done = rehearsed(MEETS, starter, tmp_path)
     assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[1].said
 
 
-def test_failure_of_one_ends_the_others(starter: Starter, tmp_path: Path) -> None:
+def test_failure_of_one_ends_the_others(starter: Parent, tmp_path: Path) -> None:
     start = time.monotonic()
     done = rehearsed(FAILS, starter, tmp_path)
     assert time.monotonic() - start < 90
@@ -118,6 +118,6 @@ def test_failure_of_one_ends_the_others(starter: Starter, tmp_path: Path) -> Non
     assert "the data is gone" in done.ranks[1].said
 
 
-def test_processes_end_well_while_gloo_still_frees_tensors(starter: Starter, tmp_path: Path) -> None:
+def test_processes_end_well_while_gloo_still_frees_tensors(starter: Parent, tmp_path: Path) -> None:
     done = rehearsed(SLOW_THREAD, starter, tmp_path)
     assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[0].said

@@ -17,13 +17,13 @@ from benchmarks.gpu.scripts import notebook
 from nb2ddp.api import convert_file
 from nb2ddp.options import Options as Converted
 from nb2ddp.rehearsal.environments import here
-from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from nb2ddp.rehearsal.report import text_lines
 from nb2ddp.rehearsal.uv import UvError
 from nb2ddp.versions import tables
 from tests.e2e.ending import End, goes_on, logged
 from tests.pinned import environment
+from tests.rehearsals import read
 
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.environments import Environment

@@ -95,11 +95,10 @@ class Attempts:
         elif first is None:
             self._wait()
         for statement in tree.body:
-            if statement is first and hasattr(os, "fork"):
+            if statement is first:
                 self._import_libraries(tree)
                 if self.is_alone:
                     self._fork()
-            if statement is first:
                 self._wait()
             if self._is_passed(statement):
                 self._bind_nothing(statement)
@@ -244,7 +243,7 @@ def _limited(seconds: float) -> Iterator[None]:
     def end(*_: object) -> None:
         raise TooLongError(f"it computes for more than {seconds:.0f} s")
 
-    if not seconds or not hasattr(signal, "setitimer"):
+    if not seconds:
         yield
         return
     before = signal.signal(signal.SIGPROF, end)

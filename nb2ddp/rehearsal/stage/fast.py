@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from . import versions
 from .events import Program
 from .hooks import after_import, attribute, wrap
+from .packages import Nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +45,6 @@ def _as_processor(tokenizer: Any) -> Any:
     tokenizer.__class__ = type(base.__name__, (base,), {"apply_chat_template": apply})
     tokenizer.tokenizer = tokenizer
     return tokenizer
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], str))
 
 
 def _offered(name: str) -> str:
@@ -181,34 +178,19 @@ class FastSentence(Fast):
         return model
 
 
-class SyntheticData:
+class SyntheticData(Nothing):
     """Stands for `SyntheticDataKit`, which starts a server of vLLM: what it would make is not made."""
-
-    @classmethod
-    def from_pretrained(cls, *_: Any, **__: Any) -> SyntheticData:
-        """One that does nothing."""
-        return cls()
-
-    def prepare_qa_generation(self, *_: Any, **__: Any) -> None:
-        """Write no settings."""
 
     def chunk_data(self, filename: str) -> list[str]:
         """The names of three parts of a file."""
         stem, dot, kind = filename.rpartition(".")
         return [f"{stem}_{i}{dot}{kind}" for i in range(3)]
 
-    def check_vllm_status(self, *_: Any, **__: Any) -> bool:
-        """The server is there."""
-        return True
-
-    def cleanup(self) -> None:
-        """Stop nothing."""
-
 
 def _equipped(model: Any, engine: bool) -> Any:
     """The model with what Unsloth adds to one: other ways to save it, and with an engine vLLM's way to generate."""
     _with_ways_to_save(model)
-    model.fast_generate = functools.partial(_generate_as_vllm if engine else _generate, model)
+    model.fast_generate = functools.partial(_generate_as_vllm, model) if engine else model.generate
     if engine:
         model.load_lora = lambda *_, **__: None
         model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
@@ -228,15 +210,6 @@ def _with_ways_to_save(model: Any) -> Any:
         if name not in vars(model) and not hasattr(type(model), name):
             setattr(model, name, lambda *_, **__: None)
     return model
-
-
-def _generate(model: Any, *args: Any, **given: Any) -> Any:
-    """What the model itself generates; as with Unsloth, what only an engine takes is refused."""
-    if any(map(_is_text, args)) or not {"sampling_params", "lora_request"}.isdisjoint(given):
-        raise ValueError(
-            "fast_generate takes prompts, sampling_params and lora_request with fast_inference = True alone"
-        )
-    return model.generate(*args, **given)
 
 
 def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:

@@ -97,8 +97,7 @@ def main(log: Log | None = None) -> int:
 
 def _show_stacks(file: str) -> None:
     """Write where every thread is when the rehearsal asks for it, even while the interpreter waits in native code."""
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1, file=open(file, "w"), all_threads=True)  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, file=open(file, "w"), all_threads=True)  # noqa: SIM115
 
 
 def _run(script: str, source: str, sources: files.Sources, gate: str) -> int:

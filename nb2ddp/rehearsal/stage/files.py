@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from .schema import Schema
 
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
-_FOLDERS = {"imagefolder": "image", "audiofolder": "audio"}
-_READERS = "csv json parquet excel table feather pickle sql sql_query orc".split()
+_READERS = "csv json parquet excel".split()
 _ROWS = 240  # of a file
 _IN_FOLDER = 4  # files of each kind, in a folder that is made
 _KINDS = "png jpg jpeg wav flac mp3 txt md json jsonl csv tsv parquet arrow".split()
@@ -212,9 +211,6 @@ def _load_made(load: ModuleType, sources: Sources) -> None:
         wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
         if path in _FORMATS and _is_elsewhere(_first(files)):
             return sources.dataset(_first(files), **wanted)
-        if path in _FOLDERS and not os.path.exists(str(given.get("data_dir", ""))):
-            sources.schema.add((), _FOLDERS[path])
-            return sources.dataset(str(given.get("data_dir")), **wanted)
         is_own = path in _FORMATS or os.path.exists(str(path))
         try:
             return original((not is_own and repository("dataset", str(path))) or path, name, *args, **given)

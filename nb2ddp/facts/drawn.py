@@ -10,7 +10,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.flow import owner_of, reached, returned
+from nb2ddp.facts.flow import reached, receiver, returned
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import Tree, method
@@ -129,7 +129,7 @@ def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
 
     def like(value: cst.BaseExpression) -> cst.BaseExpression | None:
         maker = tree.value(value)
-        return owner_of(maker) if method(maker) in _KEEPING else None
+        return receiver(maker) if method(maker) in _KEEPING else None
 
     return tree.value(tree.followed(value, like)[-1])
 

@@ -14,7 +14,7 @@ import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import callees, owner_of, reached
+from nb2ddp.facts.flow import callees, reached, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
@@ -47,7 +47,7 @@ class Does(Flag):
 
 NOTHING: Final = Does(0)
 #: How a finding says what a call does.
-SAID: Final = {
+ACTIONS: Final = {
     Does.SAVE: "saves or uploads the model",
     Does.WRITE: "writes a file",
     Does.FETCH: "downloads",
@@ -245,7 +245,7 @@ def made_by(tree: Tree, node: cst.BaseExpression, makers: str, through: str = ".
             return got.value if re.fullmatch(through, got.attr.value) else None
         return value.left if isinstance(value, cst.BinaryOperation) else None
 
-    names = map(tree.maker, tree.followed(node, source))
+    names = map(tree.constructor, tree.followed(node, source))
     return next((name for name in names if re.fullmatch(makers, name)), "")
 
 
@@ -259,7 +259,7 @@ def _of_call(tree: Tree, call: cst.Call) -> Does:
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
     """True for a call that gives an open file, a running program or the like, which no other process can take."""
-    links = tree.followed(cast(cst.BaseExpression, call), lambda each: owner_of(tree.value(each)))
+    links = tree.followed(cast(cst.BaseExpression, call), lambda each: receiver(tree.value(each)))
     is_file = made_by(tree, call, WANDB) and not any(method(tree.value(each)) in _ARTIFACTS for each in links)
     return bool(is_file or _OBJECTS.fullmatch(tree.qualified(call.func)))
 
@@ -291,13 +291,13 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return _only_looks(tree, call)
     if re.fullmatch(_LOGIN, name) and argument(call, "token", 0) is None:
         return True  # it asks a person
-    in_memory = first is not None and tree.maker(first) in ("io.BytesIO", "io.StringIO")
+    in_memory = first is not None and tree.constructor(first) in ("io.BytesIO", "io.StringIO")
     return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))
 
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
-    makers = (maker for part in tree.made_of(call) for maker in tree.within(part, cst.Call))
+    makers = (maker for part in tree.backward_slice(call) for maker in tree.within(part, cst.Call))
     return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers)
 
 

@@ -171,9 +171,9 @@ def _constant(tree: Tree, node: cst.BaseExpression) -> object:
     """The constant, or the text made of such alone, that an expression stands for; `...` for any other."""
     if (literal := tree.literal(node)) is not ...:
         return literal
-    names = {name.value for part in tree.made_of(node) for name in tree.within(part, cst.Name)}
+    names = {name.value for part in tree.backward_slice(node) for name in tree.within(part, cst.Name)}
     bound = [[each for each in tree.bindings(name) if each.imported is None] for name in names]
-    if not all(len(each) <= 1 and all(tree.is_certain(one.node) for one in each) for each in bound):
+    if not all(len(each) <= 1 and all(tree.is_top_level(one.node) for one in each) for each in bound):
         return ...
     (text, *others) = texts_of(tree, node)
     return ... if others or "*" in text else text

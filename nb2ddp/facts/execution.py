@@ -245,7 +245,7 @@ class Execution:
 
     def asks_rank(self, test: cst.BaseExpression) -> Who:
         """Whom a test lets through: it, or what it names, asks for the process's rank."""
-        texts = [self.tree.text(part) for part in self.tree.made_of(test)]
+        texts = [self.tree.text(part) for part in self.tree.backward_slice(test)]
         if any(self._local.search(text) for text in texts):
             return Who.MACHINE
         return Who.MAIN if any(self._main.search(text) for text in texts) else Who.EVERY
@@ -255,7 +255,7 @@ class Execution:
     def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
         """What a value is made of that each process gets another of: a time, a random name, a run's name."""
         unlike = set[cst.BaseExpression]()
-        for part in self.tree.made_of(node):
+        for part in self.tree.backward_slice(node):
             unlike.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
             unlike.update(name for name in self.tree.within(part, cst.Attribute) if self._names_run(name))
         return self.tree.in_order(unlike)

@@ -25,7 +25,7 @@ def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]])
     return list(known)
 
 
-def owner_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
+def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:
     """The object that a call is a method of: `app` of `app.run()`; None for all else."""
     return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
@@ -37,7 +37,7 @@ def root_of(node: cst.CSTNode) -> cst.CSTNode:
     return node
 
 
-def taker(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
+def argument_of(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
     """The call that is given a node as an argument."""
     above = tree.parents[node]
     call = tree.parents[above] if isinstance(above, cst.Arg) else None

@@ -7,7 +7,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.flow import owner_of
+from nb2ddp.facts.flow import receiver
 from nb2ddp.syntax.tree import Tree, method
 
 #: Their packages.
@@ -25,5 +25,5 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
     name = tree.qualified(call.func)
     if name.startswith(HOSTED):
         return name
-    made = "" if (owner := owner_of(call)) is None else tree.maker(owner)
+    made = "" if (owner := receiver(call)) is None else tree.constructor(owner)
     return f"{made}.{method(call)}" if _HOSTED_CLASS.match(made) else None

@@ -68,7 +68,7 @@ class Installs:
             return False
         holder = self._part(call)
         if isinstance(holder, cst.Assign):
-            return all(self._tells(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
+            return all(self._only_mentions(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
         return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._does_nothing(
             holder, binds=False, tells=True, ends=True
         )
@@ -83,14 +83,14 @@ class Installs:
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
         """Statements to leave out of the script."""
-        return frozenset(node for node in self._gone if not isinstance(node, cst.ImportAlias))
+        return frozenset(node for node in self._removed if not isinstance(node, cst.ImportAlias))
 
     @cached_property
     def imports(self) -> dict[cst.Import | cst.ImportFrom, list[cst.ImportAlias]]:
         """Imports of which the script needs a part, with that part."""
-        found = {self._tree.parents[node] for node in self._gone if isinstance(node, cst.ImportAlias)}
-        left = self._tree.in_order(found - self._gone)
-        return {each: [alias for alias in each.names if alias not in self._gone] for each in left}  # type: ignore
+        found = {self._tree.parents[node] for node in self._removed if isinstance(node, cst.ImportAlias)}
+        left = self._tree.in_order(found - self._removed)
+        return {each: [alias for alias in each.names if alias not in self._removed] for each in left}  # type: ignore
 
     @cached_property
     def installing(self) -> frozenset[cst.CSTNode]:
@@ -140,23 +140,23 @@ class Installs:
     # -- what nothing else reaches --------------------------------------------------------------------------
 
     @cached_property
-    def _gone(self) -> set[cst.CSTNode]:
+    def _removed(self) -> set[cst.CSTNode]:
         """What leaves, imported names too: all that only installs need, directly or through others.
 
         Each round puts back, all at once, what something that stays needs; so the order of a set is of no account, and
         what reads each other leaves together.
         """
-        gone = set(reached([*self.installing, *self._idle], self._near))
+        removed = set(reached([*self.installing, *self._idle], self._near))
         while True:
-            stays = gone - self.installing.union(*map(self._told, gone))
-            back = {node for node in stays if not self._goes(node, gone)}
+            stays = removed - self.installing.union(*map(self._mentions, removed))
+            back = {node for node in stays if not self._goes(node, removed)}
             if not back:
-                return gone
-            gone -= back
+                return removed
+            removed -= back
 
     def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may leave with a node."""
-        return [*self._told(node), *filter(self._may_go, self._around(node))]
+        return [*self._mentions(node), *filter(self._may_go, self._around(node))]
 
     def _is_capture(self, line: cst.CSTNode) -> bool:
         """True for the line that stands for a `%%capture` or the like above code."""
@@ -199,19 +199,19 @@ class Installs:
             )
         return may and tree.around(node, cst.Try) is None  # there it counts whether a line fails
 
-    def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _goes(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """True for what has no purpose but what leaves."""
         if isinstance(node, _LINE):
-            return gone.issuperset(small_statements(node))
+            return removed.issuperset(small_statements(node))
         if isinstance(node, _COMPOUND):
-            return self._is_empty(node, gone)
+            return self._is_empty(node, removed)
         if isinstance(node, (cst.Import, cst.ImportFrom)):
-            return not isinstance(node.names, cst.ImportStar) and gone.issuperset(node.names)
-        if isinstance(node, cst.Pass) or (isinstance(node, cst.FunctionDef) and self._only_installs(node, gone)):
+            return not isinstance(node.names, cst.ImportStar) and removed.issuperset(node.names)
+        if isinstance(node, cst.Pass) or (isinstance(node, cst.FunctionDef) and self._only_installs(node, removed)):
             return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
-        return self._is_dead(node, gone) and (self._serves(node, gone) or node in self._idle)
+        return self._is_dead(node, removed) and (self._serves(node, removed) or node in self._idle)
 
     @cached_property
     def _idle(self) -> set[cst.CSTNode]:
@@ -228,16 +228,16 @@ class Installs:
             found += line.names if modules <= sys.stdlib_module_names else ()
         return {each for each in found if self._cell(each) in self.cells - working and not self._users(each)}
 
-    def _is_dead(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _is_dead(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """True where nothing that stays reads what a statement binds, but to speak of it."""
-        return all(self._is_in(user, gone | self._told(node)) for user in self._users(node))
+        return all(self._is_in(user, removed | self._mentions(node)) for user in self._users(node))
 
-    def _serves(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _serves(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """True where something that leaves reads what a statement binds."""
-        return any(self._is_in(user, gone) for user in self._users(node))
+        return any(self._is_in(user, removed) for user in self._users(node))
 
-    def _is_in(self, user: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
-        return any(above in gone or above in self._moved for above in self._tree.ancestors(user))
+    def _is_in(self, user: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
+        return any(above in removed or above in self._moved for above in self._tree.ancestors(user))
 
     def _named(self, node: cst.CSTNode) -> list[str]:
         """The names that a statement, or a part of an import, binds."""
@@ -260,7 +260,7 @@ class Installs:
     def _readers(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may read a name that a statement binds, IPython forms too."""
         tree, end, filled = self._tree, self._tree.span(node)[1], re.compile(rf"[{{$]{name}\b")
-        later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_certain(each.node))
+        later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_top_level(each.node))
         last = next(later, len(tree.source))
         forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
         calls = [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
@@ -269,7 +269,7 @@ class Installs:
     # -- what says, and does no more ------------------------------------------------------------------------
 
     @remembered
-    def _told(self, node: cst.CSTNode) -> set[cst.CSTNode]:
+    def _mentions(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         """The statements that do nothing but speak of what a statement binds, or fill it.
 
         They ask for it and print, purge modules, or ask whether an install succeeded. A plain print stays.
@@ -282,9 +282,9 @@ class Installs:
         if isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
             return set()
         plain = checks or "sys.modules" in self._tree.text(node)
-        return {self._part(user) for user in users if self._tells(user, plain=plain, checks=checks)}
+        return {self._part(user) for user in users if self._only_mentions(user, plain=plain, checks=checks)}
 
-    def _tells(self, user: cst.CSTNode, *, plain: bool, checks: bool) -> bool:
+    def _only_mentions(self, user: cst.CSTNode, *, plain: bool, checks: bool) -> bool:
         owner, part = self._tree.parents[user], self._part(user)
         call = self._tree.call_of(owner) if isinstance(owner, cst.Attribute) else None
         if call is not None and self._source.alone(call) is part and self._effects.of(call) is Does.CHANGE:
@@ -292,25 +292,31 @@ class Installs:
         return (plain or isinstance(part, cst.If)) and self._does_nothing(part, binds=False, tells=True, ends=checks)
 
     def _does_nothing(
-        self, node: cst.CSTNode, gone: Set[cst.CSTNode] = frozenset(), *, binds: bool, tells: bool, ends: bool = False
+        self,
+        node: cst.CSTNode,
+        removed: Set[cst.CSTNode] = frozenset(),
+        *,
+        binds: bool,
+        tells: bool,
+        ends: bool = False,
     ) -> bool:
         """True for a statement that leaves, or that does no more than it may.
 
         Args:
             node: the statement.
-            gone: what leaves.
+            removed: what leaves.
             binds: it may bind plain names.
             tells: it may print.
             ends: it may end the notebook.
         """
         inner = _lines(node) if isinstance(node, _COMPOUND) else small_statements(node)
         match node:
-            case _ if node in gone or isinstance(node, cst.Pass):
+            case _ if node in removed or isinstance(node, cst.Pass):
                 return True
             case cst.BaseCompoundStatement() | cst.SimpleStatementLine() | cst.SimpleStatementSuite():
                 plain = bool(inner) and all(map(self._looks, _tests(node)))
                 return plain and all(
-                    self._does_nothing(each, gone, binds=binds, tells=tells, ends=ends) for each in inner
+                    self._does_nothing(each, removed, binds=binds, tells=tells, ends=ends) for each in inner
                 )
             case cst.Raise() | cst.Assert():
                 return ends
@@ -339,31 +345,31 @@ class Installs:
         plain = not any(isinstance(target, parts) for target in self._tree.targets(node))
         return plain and (node.value is None or self._looks(node.value))
 
-    def _is_empty(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _is_empty(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """True for a compound statement in which nothing is left but what serves installs."""
         tree = self._tree
         if tree.scope(node) is not tree.module and tree.binds(node):
             return False
         lines = _lines(node)
-        if isinstance(node, cst.Try) and gone.issuperset(node.body.body):
+        if isinstance(node, cst.Try) and removed.issuperset(node.body.body):
             lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing fails there
-        serves = self._serves(node, gone)
+        serves = self._serves(node, removed)
         inside = reached(lines, _lines)
         return (
-            (serves or not gone.isdisjoint(inside))
+            (serves or not removed.isdisjoint(inside))
             and all(self._looks(test) for test in _tests(node))
-            and all(self._does_nothing(line, gone, binds=True, tells=serves) for line in lines)
-            and self._is_dead(node, gone)
+            and all(self._does_nothing(line, removed, binds=True, tells=serves) for line in lines)
+            and self._is_dead(node, removed)
         )
 
-    def _only_installs(self, function: cst.FunctionDef, gone: set[cst.CSTNode]) -> bool:
+    def _only_installs(self, function: cst.FunctionDef, removed: set[cst.CSTNode]) -> bool:
         """True for a function in which nothing is left but words, and which is only called."""
         lines = list(function.body.body)
-        if not any(line in gone for line in lines) or self._tree.scope(function) is not self._tree.module:
+        if not any(line in removed for line in lines) or self._tree.scope(function) is not self._tree.module:
             return False
         calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
         alone = all(call is not None and self._source.alone(call) is not None for call in calls)
-        return alone and all(self._does_nothing(line, gone, binds=False, tells=True) for line in lines)
+        return alone and all(self._does_nothing(line, removed, binds=False, tells=True) for line in lines)
 
 
 def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]:

@@ -128,7 +128,7 @@ def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:
     param = tree.definition(name)
     if isinstance(param, cst.Param):
         return [*filter(None, [param.default]), *values(tree, name)]
-    return tree.made_of(name)[1:2]
+    return tree.backward_slice(name)[1:2]
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
@@ -225,7 +225,7 @@ def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.
 
 def _makers(tree: Tree, value: cst.BaseExpression) -> list[cst.Call]:
     """The calls that a value is made by."""
-    return [call for part in tree.made_of(value) for call in tree.within(part, cst.Call)]
+    return [call for part in tree.backward_slice(value) for call in tree.within(part, cst.Call)]
 
 
 def _auto_model(tree: Tree, load: cst.Call) -> str:

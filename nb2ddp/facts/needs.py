@@ -180,7 +180,7 @@ def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
         if match := _ADDRESS.search(tree.text(tree.value(value))):
             yield f"the service at {match[0]}", value
     for call in program.execution.calls(does=Does.ASK):
-        texts = [tree.text(part) for each in call.args for part in tree.made_of(each.value)]
+        texts = [tree.text(part) for each in call.args for part in tree.backward_slice(each.value)]
         asked = next((match[0] for text in texts if (match := _ADDRESS.search(text)) is not None), None)
         package = _CLIENT.match(tree.qualified(call.func))
         if asked is not None and not any(each.value in given for each in call.args):

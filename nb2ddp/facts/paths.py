@@ -16,7 +16,7 @@ import libcst as cst
 
 from nb2ddp.facts.commands import commands, only_shows, written_by
 from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS, PLACE, Does
-from nb2ddp.facts.flow import is_unconditional, owner_of, stops, taker
+from nb2ddp.facts.flow import argument_of, is_unconditional, receiver, stops
 from nb2ddp.facts.hosted import hosted_name
 from nb2ddp.facts.values import filled, resolved, texts_of
 from nb2ddp.notebook.magics import Kind
@@ -201,7 +201,7 @@ def hosted_paths(execution: Execution, made: Made) -> Iterator[HostedPath]:
         uses = path_uses(execution.tree, node)
         is_made = made.has(text, node)
         is_made = is_made or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
-        is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
+        is_idle = all(_is_reported(execution, use) or is_only_tried(execution, use) for use in uses)
         if not is_made and not is_idle and is_missed(execution, uses):
             yield HostedPath(written, node, made.has_here(text))
 
@@ -224,10 +224,14 @@ def folders_of(call: cst.Call) -> list[cst.BaseExpression]:
 
 def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
     """What a call that writes is given to write to."""
-    given, owner = [each.value for each in call.args], owner_of(call)
+    given, owner = [each.value for each in call.args], receiver(call)
     if reads_first(tree, call):
         return given[1:2] if tree.qualified(call.func).startswith(_MOVERS) else []
-    return [*given, owner] if owner is not None and tree.maker(resolved(tree, owner)).startswith("pathlib.") else given
+    return (
+        [*given, owner]
+        if owner is not None and tree.constructor(resolved(tree, owner)).startswith("pathlib.")
+        else given
+    )
 
 
 def theirs(tree: Tree, text: str) -> str:
@@ -262,7 +266,7 @@ def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
     """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
 
     def path(node: cst.CSTNode) -> cst.Call | None:
-        call = taker(tree, node)
+        call = argument_of(tree, node)
         return call if call is not None and tree.qualified(call.func) in _PATHS else None
 
     whole = tree.followed(node, path)[-1]
@@ -296,11 +300,11 @@ def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
     return False
 
 
-def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
+def _is_reported(execution: Execution, use: cst.CSTNode) -> bool:
     """True where a path is only printed, listed to be printed, or written to."""
     if _is_given(execution, use, Does.TELL) or _is_listed(execution, use):
         return True
-    call = taker(execution.tree, use)
+    call = argument_of(execution.tree, use)
     return call is not None and bool(execution.does(call) & Does.ACT) and not reads_first(execution.tree, call)
 
 
@@ -416,7 +420,7 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
 
 def _given(tree: Tree, call: cst.Call) -> Iterator[tuple[str, str | None]]:
     """The texts that a call may read, with their keywords: None for what it is a method of, `path` for the first."""
-    if (owner := owner_of(call)) is not None and _READING.fullmatch(method(call)):
+    if (owner := receiver(call)) is not None and _READING.fullmatch(method(call)):
         yield from ((text, None) for text in texts_of(tree, owner))
     for position, passed in enumerate(call.args):
         value = tree.value(passed.value)

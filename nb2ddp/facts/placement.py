@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import WANDB, Does, gives_an_object, made_by
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import callees, reached, taker
+from nb2ddp.facts.flow import argument_of, callees, reached
 from nb2ddp.facts.services import called_on
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
@@ -119,7 +119,7 @@ class Placement:
         """True for a line that one process can run for all: nothing in it is placed by itself."""
         functions = reached([line], lambda code: callees(self.tree, self.tree.within(code, cst.Call)))[1:]
         called = [each for each in functions if each not in self._below_guards]
-        others = isinstance(line, cst.FunctionDef) or self.training.is_joint(line) or self._traces.leaves(line)
+        others = isinstance(line, cst.FunctionDef) or self.training.is_collective(line) or self._traces.leaves(line)
         acts = any(self.execution.has(each, Does.ACT | Does.ASK) for each in called)
         return not (others or acts) and len(self._saves(line)) < 2
 
@@ -143,7 +143,7 @@ class Placement:
 
         None where not every process comes to it. In a `try` it fails on all alike; elsewhere its failure ends the job.
         """
-        if self.training.is_joint(value) or not self._comes_by(value, fails_alike=True):
+        if self.training.is_collective(value) or not self._comes_by(value, fails_alike=True):
             return ()
         run = "run_once" if in_whole_job else "run_once_on_each_machine"
         if self._is_tried(value):
@@ -154,14 +154,15 @@ class Placement:
         """Let one process of each machine make a call before the others do; none where not all processes come to it."""
         lines = dict.fromkeys(map(self.tree.statement, self.tree.run_from(call, self._calls)))
         may = all(
-            self._comes_by(line) and self._is_shared_work(line) and not self.training.is_joint(line) for line in lines
+            self._comes_by(line) and self._is_shared_work(line) and not self.training.is_collective(line)
+            for line in lines
         )
         return tuple(Guard(line, line, IN_TURN) for line in lines) if may else ()
 
     def on_main_process(self, node: cst.CSTNode) -> tuple[Edit, ...]:
         """Run a statement on the main process alone; nobody waits for it."""
         statement = self.tree.statement(node)
-        if not self._is_shared_work(node) or self.training.is_joint(statement):
+        if not self._is_shared_work(node) or self.training.is_collective(statement):
             return ()
         return (Guard(statement, statement, "if is_main_process"),)
 
@@ -172,7 +173,7 @@ class Placement:
         """
         tree, assign = self.tree, self.tree.parents[call]
         target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
-        if not isinstance(target, cst.Name) or not tree.is_certain(assign):
+        if not isinstance(target, cst.Name) or not tree.is_top_level(assign):
             return {}
         uses = tree.bound_uses(assign)
         others = [use for use in uses if self.execution.runs(use) and not self.runs_alone_as_placed(use)]
@@ -207,7 +208,7 @@ class Placement:
             calls = [call for call in tree.calls_of(function) if self.execution.runs(call)] if function else []
             alone = all(isinstance(tree.parents[call], cst.Expr) and tree.function(call) is None for call in calls)
             only = alone and len(calls) == len(tree.uses(function)) if function and calls else False
-            if function and only and not self.training.is_joint(function) and self._traces.only_writes(function):
+            if function and only and not self.training.is_collective(function) and self._traces.only_writes(function):
                 found[function] = calls
         return found
 
@@ -274,7 +275,7 @@ class Placement:
                 break
             may_fail = isinstance(above, cst.Try) and not (fails_alike and inner is above.body)
             is_tested = isinstance(above, cst.While) or (isinstance(above, cst.If) and not self._is_settled(above))
-            if (may_fail or is_tested) and not self.training.is_joint(above):
+            if (may_fail or is_tested) and not self.training.is_collective(above):
                 return False
             inner = above
         return True
@@ -300,7 +301,7 @@ class Placement:
 
     def _calls(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls of a function, and those that call it before they are done: `rows.map(function)`."""
-        handed = [taker(self.tree, use) for use in self.tree.named(function)]
+        handed = [argument_of(self.tree, use) for use in self.tree.named(function)]
         applied = [call for call in handed if call is not None and _APPLIES.fullmatch(self.tree.text(call.func))]
         return [*self.tree.callers(function), *applied]
 
@@ -308,7 +309,7 @@ class Placement:
         """True for a test of constants that the notebook sets, or of what builtins make of them: all answer alike."""
         if "__name__" in self.tree.text(statement.test):  # `if __name__ == "__main__":`
             return True
-        tree, parts = self.tree, self.tree.made_of(statement.test)
+        tree, parts = self.tree, self.tree.backward_slice(statement.test)
         names = [name for part in parts for name in tree.within(part, cst.Name) if tree.literal(name) is ...]
         bound = [binding.value for name in names if (binding := tree.binding(name)) is not None]
         plain = all(name.value in _BUILTINS or tree.binding(name) is not None for name in names) and None not in bound

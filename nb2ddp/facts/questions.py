@@ -115,7 +115,7 @@ def _missing(tree: Tree, call: cst.Call) -> list[str]:
             test = test.comparisons[0] if isinstance(test, cst.Comparison) else test
             test = getattr(test, "operator", test)
             if isinstance(test, _NO if inner is above.body else _YES):
-                found += [text for part in tree.made_of(above.test) for text in tree.texts(part)]
+                found += [text for part in tree.backward_slice(above.test) for text in tree.texts(part)]
         inner = above
     return found
 
@@ -188,7 +188,7 @@ def tokens_to_fill_in(
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
     """The text that surely stands for a token that is given."""
     text = resolved(tree, token)
-    is_sure = is_unconditional(tree, token) and (text is token or tree.is_certain(text))
+    is_sure = is_unconditional(tree, token) and (text is token or tree.is_top_level(text))
     if not (is_sure and isinstance(text, cst.SimpleString)):
         return None
     return text if stands_for_token(tree.literal(text)) else None

@@ -61,7 +61,7 @@ class Rewards:
         found: dict[cst.CSTNode | None, list[cst.FunctionDef]] = defaultdict(list)
         for function in self.tree.of(cst.FunctionDef):
             for use in self.tree.uses(function):
-                found[self.tree.owner(use)].append(function)
+                found[self.tree.enclosing_function(use)].append(function)
         return found
 
     def reached(self, entry: Function) -> set[Function]:
@@ -80,11 +80,13 @@ class Rewards:
 
     def is_only_here(self, node: cst.CSTNode) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        is_here = self.tree.owner(node) in self.functions
-        return is_here and all(self.tree.owner(at) in self.functions for at in reached([node], self._called_from))
+        is_here = self.tree.enclosing_function(node) in self.functions
+        return is_here and all(
+            self.tree.enclosing_function(at) in self.functions for at in reached([node], self._called_from)
+        )
 
     def _called_from(self, place: cst.CSTNode) -> list[cst.CSTNode]:
         """Where the function around a place is used, other than to hand it on."""
-        owner = self.tree.owner(place)
+        owner = self.tree.enclosing_function(place)
         uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
         return [use for use in uses if use not in self.names and self.execution.runs(use)]

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import libcst as cst
 
-from nb2ddp.facts.flow import reached, taker
+from nb2ddp.facts.flow import argument_of, reached
 from nb2ddp.syntax.arguments import entry
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword
@@ -41,7 +41,7 @@ def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
     above = _taken_by(tree, client)
     if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
         return tree.kept_uses(above)
-    user = taker(tree, client)
+    user = argument_of(tree, client)
     return [user] if user is not None and _CLASS.fullmatch(tree.qualified(user.func)) else []
 
 

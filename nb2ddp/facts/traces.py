@@ -7,7 +7,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
-from nb2ddp.facts.flow import callees, owner_of, reached, root_of
+from nb2ddp.facts.flow import callees, reached, receiver, root_of
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
@@ -84,7 +84,7 @@ class Traces:
         changed = [target.value for target in tree.targets(code) if isinstance(target, (cst.Attribute, cst.Subscript))]
         changed += [name for name in grown if isinstance(name, cst.Name) and (given is None or name.value in given)]
         changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
-        owners = [owner_of(call) for call in calls if self._does(call) & Does.CHANGE]
+        owners = [receiver(call) for call in calls if self._does(call) & Does.CHANGE]
         return all(self._is_its_own(code, owner) for owner in (*changed, *filter(None, owners)))
 
     def _is_its_own(self, code: cst.CSTNode, node: cst.CSTNode) -> bool:
@@ -96,7 +96,7 @@ class Traces:
         def owner(node: cst.CSTNode) -> cst.CSTNode | None:
             made = self._made_in(code, node)
             is_own = isinstance(made, cst.Call) and self.tree.qualified(made.func).startswith(".")
-            return owner_of(made) if is_own else None
+            return receiver(made) if is_own else None
 
         made = self._made_in(code, self.tree.followed(node, owner)[-1])
         return made is not None and not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
@@ -123,4 +123,4 @@ class Traces:
         unknown = [
             call for call in lines if not (self._does(call) & act or callees(self.tree, [call]) or self._is_shell(call))
         ]
-        return all((owner := owner_of(call)) is not None and self._is_its_own(code, owner) for call in unknown)
+        return all((owner := receiver(call)) is not None and self._is_its_own(code, owner) for call in unknown)

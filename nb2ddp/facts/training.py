@@ -132,26 +132,26 @@ class Training:
         values = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
         starts: list[tuple[cst.CSTNode, bool]] = [(call, False) for call in self.calls]
         steps = reached(starts + [(value, True) for value in values], self._onward)
-        places = [node for node, is_value in steps if not is_value and tree.owner(node) is None]
+        places = [node for node, is_value in steps if not is_value and tree.enclosing_function(node) is None]
         handed_on = [node for node, is_value in steps if is_value]
         return tree.in_order(places), tree.in_order(handed_on), {node for node, _ in steps}
 
     @cached_property
-    def _joint(self) -> list[int]:
+    def _collective(self) -> list[int]:
         """The offsets of what all processes must come to together, in functions too."""
         return sorted(map(self.tree.start, self._trained[2]))
 
-    def is_joint(self, node: cst.CSTNode) -> bool:
+    def is_collective(self, node: cst.CSTNode) -> bool:
         """True for code that all processes must run together: it trains."""
         start, end = self.tree.span(node)
-        return bisect.bisect_left(self._joint, start) < bisect.bisect_left(self._joint, end)
+        return bisect.bisect_left(self._collective, start) < bisect.bisect_left(self._collective, end)
 
     def _onward(self, step: tuple[cst.CSTNode, bool]) -> Iterator[tuple[cst.CSTNode, bool]]:
         """What makes a call, or where a value goes; each with whether it is a value, which trains when it is called."""
         node, is_value = step
-        owner = self.tree.owner(node)
+        owner = self.tree.enclosing_function(node)
         if is_value:
-            yield from ((end, False) for end in self.tree.goes_to(node) if self.tree.is_live(end))
+            yield from ((end, False) for end in self.tree.sinks(node) if self.tree.is_live(end))
         elif owner is not None:
             for use in [owner] if isinstance(owner, cst.Lambda) else self._uses(owner):
                 is_called = self._is_called_or_set(use)

@@ -116,7 +116,7 @@ def rows_written(tree: Tree, node: cst.BaseExpression, depth: int = _DEPTH) -> i
     match node:
         case cst.List():
             return 0 if any(isinstance(row, cst.StarredElement) for row in node.elements) else len(node.elements)
-        case cst.Name() if (binding := tree.binding(node)) is not None and tree.is_certain(binding.node):
+        case cst.Name() if (binding := tree.binding(node)) is not None and tree.is_top_level(binding.node):
             grows = any(method(tree.extended(use, cst.Attribute, cst.Call)) in ADDING for use in tree.loads(node.value))
             source = None if grows else binding.value
         case cst.Dict(elements=[first, *_]):
@@ -184,7 +184,7 @@ def _stands_for(
 def _is_chosen(tree: Tree, node: cst.BaseExpression) -> bool:
     """Return whether a test decides what a name stands for."""
     binding = tree.binding(node)
-    if binding is None or binding.value is None or tree.is_certain(binding.node):
+    if binding is None or binding.value is None or tree.is_top_level(binding.node):
         return False
     name = cst.ensure_type(node, cst.Name).value
     return sum(each.offset < tree.start(node) for each in tree.bindings(name, binding.node)) > 1

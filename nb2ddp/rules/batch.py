@@ -276,7 +276,7 @@ def _doubts(batch: Batch) -> Iterator[Finding]:
         yield Finding(config, said, severity=Severity.WARNING)
     if tree.family(config.func).endswith("KTOConfig"):
         yield Finding(config, _KTO, severity=Severity.WARNING)
-    parts = [part for given in batch.given[:2] if given for part in tree.made_of(given.value)]
+    parts = [part for given in batch.given[:2] if given for part in tree.backward_slice(given.value)]
     if any(_PROCESSES.search(tree.text(part)) for part in parts):
         yield Finding(config, _DIVIDED, todo=True)
     for field, (doubted, why) in _DOUBTS.items():
@@ -585,7 +585,7 @@ def _hands_on(tree: Tree, function: cst.FunctionDef, uses: list[cst.Name]) -> bo
 def _plain_losses(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """What a `compute_loss` returns in training, where `return_outputs` only chooses what is returned; else nothing."""
     tests = [tree.parents[use] for use in tree.loads("return_outputs") if tree.function(use) is function]
-    returned = [each.value for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+    returned = [each.value for each in tree.within(function, cst.Return) if tree.enclosing_function(each) is function]
     losses = [each.orelse if isinstance(each, cst.IfExp) and each in tests else each for each in returned if each]
     is_plain = all(isinstance(test, (cst.If, cst.IfExp)) for test in tests)
     return [loss for loss in losses if is_plain and not isinstance(loss, cst.Tuple)]

@@ -187,7 +187,7 @@ def _hidden(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for assign in tree.of(cst.Assign):
         name = environ_key(tree, assign.targets[0].target, "sys.modules")
-        is_early = tree.start(assign) < first_import(tree) and tree.is_certain(assign)
+        is_early = tree.start(assign) < first_import(tree) and tree.is_top_level(assign)
         if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
             said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
             hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)

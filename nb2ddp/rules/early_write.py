@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from nb2ddp.facts.effects import SAID, Does
+from nb2ddp.facts.effects import ACTIONS, Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
@@ -49,7 +49,7 @@ def written_by_every_process(program: Program) -> Iterator[Finding]:
     scratch_files = set[tuple[cst.FunctionDef | None, str]]()
     for decision in program.placement.decisions:
         call, function = decision.call, tree.function(decision.call)
-        action = SAID[program.execution.does(call) & Does.ACT]
+        action = ACTIONS[program.execution.does(call) & Does.ACT]
         message = f"{tree.text(call.func)}(...) {action}"
         if function is not None and decision.place is not call:
             message = f"{function.name.value}() {action} ({tree.text(call.func)}){_ONCE}"

@@ -103,7 +103,7 @@ def _is_rewards(program: Program, call: cst.Call) -> bool:
     if program.rewards.is_only_here(call):
         return True
     used = tree.named(function) if function in program.rewards.functions and function is not None else []
-    return bool(used) and all(tree.owner(use) in program.rewards.functions for use in used)
+    return bool(used) and all(tree.enclosing_function(use) in program.rewards.functions for use in used)
 
 
 def _asks_whether(tree: Tree, call: cst.Call) -> bool:
@@ -111,7 +111,7 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
     if tree.text(call.func).rsplit(".", 1)[-1] not in ("get", "head", "urlopen"):
         return False
     url = argument(call, "url", 0)
-    if url is not None and any(_HERE.search(tree.text(part)) for part in tree.made_of(url.value)):
+    if url is not None and any(_HERE.search(tree.text(part)) for part in tree.backward_slice(url.value)):
         return True
     return isinstance(tree.parents[tree.extended(call, cst.Attribute, cst.Call)], cst.Expr)
 
@@ -148,7 +148,7 @@ def served_until_stopped(program: Program) -> Iterator[Finding]:
         if edits := _ended(program.tree, call):
             yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
     for call in program.execution.calls(does=Does.SERVE):
-        if program.execution.phase(call) and program.tree.owner(call) not in beside:
+        if program.execution.phase(call) and program.tree.enclosing_function(call) not in beside:
             yield Finding(call, f"{shown(program, call)} {_SERVES}", todo=True)
 
 
@@ -183,10 +183,10 @@ def trained_by_some_processes(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     for test in tree.of(cst.If):
         is_asked = program.execution.asks_rank(test.test) is not Who.EVERY and program.execution.runs(test)
-        if is_asked and training.is_joint(test.body):
+        if is_asked and training.is_collective(test.body):
             yield Finding(test, _RANK, todo=True)
     for loop in tree.of(cst.While):
-        if _TIME.search(tree.text(loop.test)) and training.is_joint(loop.body):
+        if _TIME.search(tree.text(loop.test)) and training.is_collective(loop.body):
             yield Finding(loop, _CLOCK, todo=True)
     for call in dict.fromkeys([*training.calls, *training.events]):
         tried = [each for each in tree.ancestors(call) if isinstance(each, cst.Try)]
@@ -194,7 +194,9 @@ def trained_by_some_processes(program: Program) -> Iterator[Finding]:
         if not all(_ends(tree, handler) for handler in handlers):
             yield Finding(call, _TRY, todo=True)
     for function in tree.of(cst.FunctionDef):
-        if training.is_joint(function.body) and any(_RETRY.search(tree.text(each)) for each in function.decorators):
+        if training.is_collective(function.body) and any(
+            _RETRY.search(tree.text(each)) for each in function.decorators
+        ):
             yield Finding(function, _TRY, todo=True)
 
 
@@ -217,7 +219,7 @@ def programs_of_others_ended(program: Program) -> Iterator[Finding]:
     """A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`."""
     tree, seen = program.tree, set[object]()
     for call in program.execution.calls(does=Does.KILL):
-        command, owner = program.effects.command(call), tree.owner(call)
+        command, owner = program.effects.command(call), tree.enclosing_function(call)
         if program.execution.runs(call, Phase.DURING) and owner not in seen:
             seen.add(owner)
             yield Finding(call, f"{command!r} {_OTHERS}", todo=True)

@@ -12,7 +12,7 @@ from itertools import count
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import is_unconditional, taker
+from nb2ddp.facts.flow import argument_of, is_unconditional
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -123,7 +123,7 @@ def other_launcher(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func).rsplit(".", 1)[-1]
         yield Finding(call, f"{name} {_GROUP if name.startswith('init_') else _OWN}")
     for value in program.training.handed_on:
-        starter = taker(tree, value)
+        starter = argument_of(tree, value)
         if starter is not None and _WORKERS.fullmatch(tree.qualified(starter.func)):
             yield Finding(starter, _APART)
     for call, _ in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):

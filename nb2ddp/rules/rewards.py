@@ -9,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import owner_of, root_of
+from nb2ddp.facts.flow import receiver, root_of
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
@@ -57,20 +57,20 @@ def _takes_own_seed(tree: Tree, call: cst.Call) -> bool:
 
 def _streams(tree: Tree, call: cst.Call) -> bool:
     """True for the shuffle of a streamed data set, and for data sets that are interleaved at random."""
-    owner = owner_of(call) if method(call) == "shuffle" else None
-    parts = tree.made_of(owner) if owner is not None else []
+    owner = receiver(call) if method(call) == "shuffle" else None
+    parts = tree.backward_slice(owner) if owner is not None else []
     is_one = any(keyword(call, name) is not None for name in ("buffer_size", "probabilities"))
     return is_one or any(_STREAMING.search(tree.text(part)) for part in parts)
 
 
 def _drawn_from(tree: Tree, call: cst.Call) -> str | None:
     """The library whose common generator a call draws from without a seed; None for no such call."""
-    name, owner = tree.qualified(call.func), owner_of(call)
+    name, owner = tree.qualified(call.func), receiver(call)
     if samples(tree, call) or _makes_weights(tree, call):
         return "torch"
     if (library := generator(tree, call)) is not None:
         return library
-    of_generator = owner is not None and bool(_GENERATOR.match(tree.maker(owner)))
+    of_generator = owner is not None and bool(_GENERATOR.match(tree.constructor(owner)))
     of_generator |= method(call) == "sample" and len(call.args) > 1 and call.args[1].keyword is None
     divides = (method(call) in _DATASET_METHODS and not of_generator) or _DATA_FUNCTIONS.fullmatch(name)
     if not divides or _is_given_seed(tree, call):
@@ -207,9 +207,9 @@ def _is_global(tree: Tree, node: cst.CSTNode) -> bool:
 
 def _changes_server(program: Program, call: cst.Call) -> bool:
     """True for a request to `/step`, and for `env.step(...)` of a client that was given an address."""
-    tree, owner = program.tree, owner_of(call)
+    tree, owner = program.tree, receiver(call)
     if program.execution.does(call) & Does.ASK:
         return any(map(_STATE_IN_URL.search, tree.texts(call)))
-    made = [part for value in values(tree, owner) for part in tree.made_of(value)] if owner is not None else []
+    made = [part for value in values(tree, owner) for part in tree.backward_slice(value)] if owner is not None else []
     is_client = any(_ADDRESS.search(tree.text(part)) for part in made)
     return is_client and method(call) in ("reset", "step")

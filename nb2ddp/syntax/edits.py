@@ -208,10 +208,10 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     below = [_below(tree, edit) for edit in edits if isinstance(edit, InsertAfter)]
     added = [part.start for part in above] + [part.end - 1 for part in below]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
-    gone = _gone(tree, removals.values(), added)
+    removed = _removed(tree, removals.values(), added)
     cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
-    cut += _remove(tree, removals.values(), gone, added, cells)
-    guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= gone.keys()]
+    cut += _remove(tree, removals.values(), removed, added, cells)
+    guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= removed.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
     parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
     # of those that begin and end together, the first holds the others; of lines the last one that is asked for
@@ -340,32 +340,32 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     yield after, below if has_comma else below[:-1]
 
 
-def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
+def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
     """The whole lines and blocks that go, each with a removal of it or of its last part.
 
     A `try` whose body goes, or what handles its error, goes with it, unless other edits add text to it, at some
     offsets. So does a test of names.
     """
-    gone: dict[cst.CSTNode, Remove] = {}
+    removed: dict[cst.CSTNode, Remove] = {}
     parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
     for removal in removals:
         if isinstance(removal.statement, cst.BaseSmallStatement):
             parts[tree.parents[removal.statement]].append(removal)
         else:
-            gone[removal.statement] = removal
-    gone |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
-    blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if gone else []
+            removed[removal.statement] = removal
+    removed |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
+    blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if removed else []
     for block in reversed(tree.in_order(blocks)):
         body: Sequence[cst.CSTNode] = block.body.body
         goes_on = getattr(block, "finalbody", None) or block.orelse
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
-        if goes_on or decides or not all(statement in gone for statement in body):
+        if goes_on or decides or not all(statement in removed for statement in body):
             continue
         start, end = tree.span(block)
-        kept = any(_comment(tree, statement, gone[statement]) for statement in body)
+        kept = any(_comment(tree, statement, removed[statement]) for statement in body)
         if not kept and not any(start <= offset < end for offset in added):
-            gone[block] = Remove(block, keep_comment=False, comments_above=True)
-    return gone
+            removed[block] = Remove(block, keep_comment=False, comments_above=True)
+    return removed
 
 
 def _asks(tree: Tree, test: cst.BaseExpression) -> bool:
@@ -376,7 +376,7 @@ def _asks(tree: Tree, test: cst.BaseExpression) -> bool:
 def _remove(
     tree: Tree,
     removals: Iterable[Remove],
-    gone: dict[cst.CSTNode, Remove],
+    removed: dict[cst.CSTNode, Remove],
     added: list[int],
     cells: Sequence[int],
 ) -> Iterator[Part]:
@@ -384,16 +384,16 @@ def _remove(
 
     It stays where other edits add text to it, at some offsets.
     """
-    parts = [r.statement for r in removals if tree.parents[r.statement] not in gone]
+    parts = [r.statement for r in removals if tree.parents[r.statement] not in removed]
     for part in parts:
         if isinstance(part, cst.BaseSmallStatement):
             yield Part(*_part(tree, part, parts), "")
-    bare = {statement for statement, removal in gone.items() if not _comment(tree, statement, removal)}
+    bare = {statement for statement, removal in removed.items() if not _comment(tree, statement, removal)}
     for branch in tree.of(cst.Else):
         start, end, _ = _lines(tree, branch)
         if bare.issuperset(branch.body.body) and not any(start <= offset < end for offset in added):
             yield Part(start, end, "")
-    for statement, removal in gone.items():
+    for statement, removal in removed.items():
         suite = tree.parents.get(statement)
         if isinstance(statement, cst.SimpleStatementSuite):
             yield Part(*tree.span(statement), "pass")
@@ -403,7 +403,11 @@ def _remove(
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
             start = _with_comments(tree, statement, start, end, cells)
-        if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
+        if (
+            isinstance(suite, cst.IndentedBlock)
+            and suite.body[0] is statement
+            and all(s in removed for s in suite.body)
+        ):
             kept += f"{indent}pass\n"
         yield Part(start, end, kept)
 

@@ -387,7 +387,7 @@ class Tree:
         """The innermost function definition around a node."""
         return self.around(node, cst.FunctionDef)
 
-    def owner(self, node: cst.CSTNode) -> Function | None:
+    def enclosing_function(self, node: cst.CSTNode) -> Function | None:
         """The innermost function or lambda around a node."""
         return cast("Function | None", self.around(node, cst.FunctionDef, cst.Lambda))
 
@@ -691,7 +691,7 @@ class Tree:
             return node.args[0].value, self.literal(node.args[1].value)
         return None
 
-    def maker(self, node: cst.BaseExpression) -> str:
+    def constructor(self, node: cst.BaseExpression) -> str:
         """The full name of what an object is made by, in an assignment or a `with`; empty where no call makes it."""
         bound = self.definition(node)
         maker = bound.item if isinstance(bound, cst.WithItem) else self.value(node)
@@ -703,7 +703,7 @@ class Tree:
             node, depth = binding.value, depth - 1
         return node
 
-    def made_of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+    def backward_slice(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """An expression, and all that the names in it are bound to, each once: where its value may come from.
 
         A name is followed through assignments, `with ... as`, and loops, to what they bind or go through.
@@ -726,7 +726,7 @@ class Tree:
                 chain.append(above)
         return chain
 
-    def goes_to(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+    def sinks(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Where a value ends up: itself where it stands, or the uses of the name that an assignment gives it.
 
         What is worked out with it and bound to a name is followed too. Nothing is left of what only goes to names that
@@ -783,7 +783,7 @@ class Tree:
         """
         everywhere, start = self.bindings(name), self.start(node)
         end = self.span(node)[1]
-        after = [other.offset for other in everywhere if other.offset >= end and self.is_certain(other.node)]
+        after = [other.offset for other in everywhere if other.offset >= end and self.is_top_level(other.node)]
         return [
             use
             for use in self.loads(name)
@@ -792,7 +792,7 @@ class Tree:
             and ((binding := self.binding(use)) is None or binding in everywhere)
         ]
 
-    def is_certain(self, node: cst.CSTNode) -> bool:
+    def is_top_level(self, node: cst.CSTNode) -> bool:
         """True for what stands in no block and no function, and so runs once."""
         return self.parents[self.statement(node)] is self.module
 

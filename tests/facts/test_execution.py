@@ -22,7 +22,7 @@ def table(code: str) -> str:
         phase, does, who = made.execution.phase(call), made.execution.does(call), made.execution.who(call)
         form = made.form(call)
         text = f"!{form.text}" if form is not None else f"{made.tree.text(call.func)}()"
-        joint = "JOINT" if made.training.is_joint(call) else ""
+        joint = "JOINT" if made.training.is_collective(call) else ""
         words = [phase.name or "NEVER", does.name or "-", who.name, joint]
         rows.append(f"{text:<24} {' '.join(words)}".rstrip())
     return "\n".join(rows) + "\n"

@@ -102,14 +102,14 @@ def test_small_statements() -> None:
 @pytest.mark.parametrize(("code", "answers"), rows(__file__, "made of"))
 def test_made_of(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
-    assert [tree.text(part) for part in tree.made_of(node)] == answers
+    assert [tree.text(part) for part in tree.backward_slice(node)] == answers
 
 
 @pytest.mark.parametrize(("code", "answers"), rows(__file__, "goes to"))
 def test_goes_to(code: str, answers: list[str]) -> None:
     tree = Tree(code)
     call = next(c for c in tree.of(cst.Call) if tree.text(c.func) == "ask")
-    assert [tree.text(tree.statement(place)) for place in tree.goes_to(call)] == answers
+    assert [tree.text(tree.statement(place)) for place in tree.sinks(call)] == answers
 
 
 @pytest.mark.parametrize(("code", "answers"), rows(__file__, "ruled out"))

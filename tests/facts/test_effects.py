@@ -1,4 +1,4 @@
-"""What calls do, known by their names, or as they are named and what they are given."""
+"""What calls do, known by their names."""
 
 import pytest
 
@@ -16,5 +16,5 @@ def _does(code: str) -> Does:
 
 
 @pytest.mark.parametrize(("code", "answers"), rows(__file__))
-def test_what_is_named_like_a_writer_and_given_a_file_writes(code: str, answers: list[str]) -> None:
+def test_what_writes_a_file(code: str, answers: list[str]) -> None:
     assert bool(_does(f"{code}\n") & Does.WRITE) == bool(answers)

@@ -83,6 +83,7 @@ def test_a_retired_code_is_not_used_again() -> None:
                 "DDP301",
                 "DDP304",
                 "DDP309",
+                "DDP314",
                 "DDP316",
                 "DDP404",
                 "DDP407",

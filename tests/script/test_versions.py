@@ -123,7 +123,6 @@ def test_versions_are_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_one_process_asks_for_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clone of Unsloth on the path has none."""
-    pytest.importorskip("accelerate.utils")  # which asks for versions when it is imported
     monkeypatch.setattr("importlib.metadata.version", lambda package: 1 / 0)
     start(TEXT, world_size=1)
 
@@ -144,6 +143,16 @@ def test_without_the_rule_that_sets_the_field() -> None:
 def test_every_row_is_on_the_page(row: dict[str, str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "setup-block.md").read_text(encoding="utf-8")
     assert f"| `{row['package']}` {row['minimum']} | " in page
+
+
+def setup_of(notebook: str) -> list[str]:
+    """The lines of a script's setup block that are not blank."""
+    block, _, _ = script(notebook)[script(notebook).index("# %% Distributed setup") :].partition("# %% Cell")
+    return [line for line in block.splitlines() if line.strip()]
+
+
+def test_an_owner_reads_the_block_of_lora_on_a_text_model() -> None:
+    assert len(setup_of(TEXT)) <= 80
 
 
 COLLATED = SFT.format("").replace("model = model", "model = model, data_collator = {}")

@@ -241,10 +241,12 @@ def remembered(method: Callable[[Owner, Asked], Answer]) -> Callable[[Owner, Ask
 
     @wraps(method)
     def answer(self: Owner, asked: Asked) -> Answer:
-        known = self.__dict__.setdefault(name, {})
-        if id(asked) not in known:
-            known[id(asked)] = method(self, asked)
-        return cast(Answer, known[id(asked)])
+        known: dict[int, Answer] = self.__dict__.setdefault(name, {})
+        try:
+            return known[id(asked)]
+        except KeyError:
+            known[id(asked)] = made = method(self, asked)
+            return made
 
     return answer
 
@@ -417,6 +419,8 @@ class Tree:
         That is empty where nothing is left.
         """
         begins = tuple(f"{package}." for package in packages)
+        if self._packages.isdisjoint(package.partition(".")[0] for package in packages):
+            return
 
         def is_one(name: str) -> bool:
             return f"{name}.".startswith(begins)
@@ -431,6 +435,12 @@ class Tree:
             if named:
                 kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in named]
                 yield statement, named[0], f"import {', '.join(kept)}" if kept else ""
+
+    @cached_property
+    def _packages(self) -> frozenset[str]:
+        """The packages of which the source imports something."""
+        modules = [line.module for line in self.of(cst.ImportFrom)] + [alias.name for alias in self.of(cst.ImportAlias)]
+        return frozenset(dotted(module).partition(".")[0] for module in modules if module is not None)
 
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""

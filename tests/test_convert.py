@@ -160,32 +160,23 @@ class TestNbconvert:
             assert (tmp_path / "two" / name).read_text() == (tmp_path / "one" / name).read_text()
 
     @pytest.mark.parametrize(
-        ("notebook", "arguments", "written"),
+        ("typed", "written"),
         [
-            ("a.ipynb", [], {"a.py", "accelerate_config.yaml"}),
-            ("{here}/nb/a.ipynb", [], {"nb/a.py", "nb/accelerate_config.yaml"}),
-            ("a.ipynb", ["--output", "b.py", "--output-dir", "c/d"], {"c/d/b.py", "c/d/accelerate_config.yaml"}),
-            ("a.ipynb", ["--output", "{here}/c/b"], {"c/b.py", "c/accelerate_config.yaml"}),
-            ("a.ipynb", ["--stdout"], set()),
+            ("a.ipynb", "a.py accelerate_config.yaml"),
+            ("{here}/nb/a.ipynb", "nb/a.py nb/accelerate_config.yaml"),
+            ("a.ipynb --output b.py --output-dir c/d", "c/d/b.py c/d/accelerate_config.yaml"),
+            ("a.ipynb --output {here}/c/b", "c/b.py c/accelerate_config.yaml"),
+            ("a.ipynb --stdout", ""),
         ],
     )
     def test_takes_every_way_to_name_files(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        notebook: str,
-        arguments: list[str],
-        written: set[str],
+        self, command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, written: str
     ) -> None:
-        monkeypatch.chdir(tmp_path)
-        write(tmp_path / "a.ipynb")
-        write(tmp_path / "nb/a.ipynb")
-        typed = [notebook.format(here=tmp_path), *(each.format(here=tmp_path) for each in arguments)]
-        assert self.convert(tmp_path, *typed) == 0
-        found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-        beside = {name.replace(".py", ".requirements.txt") for name in written if name.endswith(".py")}
-        assert found == written | beside | {"a.ipynb", "nb/a.ipynb"}
+        write("a.ipynb")
+        write("nb/a.ipynb")
+        assert self.convert(tmp_path, *typed.format(here=tmp_path).split()) == 0
+        assert files() == {*written.split(), "a.ipynb", "nb/a.ipynb"}
+        assert len([*Path().rglob("*.requirements.txt")]) == bool(written)
         assert ("Distributed setup" in capsys.readouterr().out) == (not written)
 
     def test_shows_what_is_in_conflict(

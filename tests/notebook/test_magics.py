@@ -7,52 +7,17 @@ import time
 import pytest
 
 from nb2ddp.notebook.magics import PLACEHOLDER, Kind, Syntax, mask
+from tests.examples import rows
 
 P = PLACEHOLDER
 
-MASKED = [
-    # line magics and shell commands, alone and assigned
-    ("!ls -l", f"{P}(0)"),
-    ("!!ls", f"{P}(0)"),
-    ("x = !ls", f"x = {P}(0)"),
-    ("x = %pwd", f"x = {P}(0)"),
-    ("%cd data", f"{P}(0)"),
-    ("!a\n%b", f"{P}(0)\n{P}(1)"),
-    # in suites
-    ("if x:\n    !ls\nelse:\n    %cd y", f"if x:\n    {P}(0)\nelse:\n    {P}(1)"),
-    ("for f in g:\n\t!touch {f}", f"for f in g:\n\t{P}(0)"),
-    # continued lines keep their height
-    ("!pip install \\\n  a \\\n  b\nx = 1", f"{P}(0\n\n)\nx = 1"),
-    # cell magics: around Python, and with a body of their own
-    ("%%capture\nx = 1", f"{P}(0)\nx = 1"),
-    ("%%time\n%%capture\n!ls", f"{P}(0)\n{P}(1)\n{P}(2)"),
+BLANK = [
+    ("!pip install \\\n  a \\\n  b\nx = 1", f"{P}(0\n\n)\nx = 1"),  # continued lines keep their height
     ("# a title\n\n%%capture\n!ls", f"# a title\n\n{P}(0)\n{P}(1)"),
     ("%%bash\nls\ncd x", f"{P}(0\n\n)"),
     ("%%writefile a.py\n!not ours\n%cd nor this", f"{P}(0\n\n)"),
-    # what runs the Python on its own line is that Python
-    ("%time x = f(1)  # once", "x = f(1)  # once"),
-    ("x = %time f(1)", "x = f(1)"),
-    ("%timeit -n 10 -r3 -q f(1)", "f(1)"),
-    ("%prun -s cumulative f(1)", "f(1)"),
-    ("%lprun -f f f(1)", "f(1)"),
-    ("%time !ls", f"{P}(0)"),
     ("%time f(1, \\\n  2)\nx", "f(1,    2)\n\nx"),
-    ("%time", f"{P}(0)"),
-    ("x = %timeit -o f(1)", f"x = {P}(0)"),
-    ("%%time trainer.train()", "trainer.train()"),
-    ("%%timeit -n1 import torch\nf()", "import torch\nf()"),
-    ("%%time # why\nf()", f"{P}(0)\nf()"),
-    # what a command leaves open does not hide the next one
-    ("!echo it's\n!echo (\n%cd x\ny = [\n1]", f"{P}(0)\n{P}(1)\n{P}(2)\ny = [\n1]"),
-    # help
-    ("x?", f"{P}(0)"),
-    ("?x", f"{P}(0)"),
-    ("a.b??", f"{P}(0)"),
-    # written out, as nbconvert does
-    # automagic
-    ("ls -la", f"{P}(0)"),
     ("\ncd data\n", f"\n{P}(0)\n"),
-    ("pip install x", f"{P}(0)"),
 ]
 
 LEFT_ALONE = [
@@ -77,9 +42,11 @@ LEFT_ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("source", "masked"), MASKED)
-def test_mask(source: str, masked: str) -> None:
-    assert mask(source).source == masked
+@pytest.mark.parametrize(("source", "masked"), [*rows(__file__, "masked"), *((a, [b]) for a, b in BLANK)])
+def test_mask(source: str, masked: list[str]) -> None:
+    """Lines do not move."""
+    assert [mask(source).source] == masked
+    assert masked[0].count("\n") == source.count("\n")
 
 
 @pytest.mark.parametrize("source", LEFT_ALONE)
@@ -87,11 +54,6 @@ def test_what_is_left_alone(source: str) -> None:
     result = mask(source, bound=frozenset({"ls", "cat"}))
     assert result.source == source
     assert result.forms == ()
-
-
-@pytest.mark.parametrize("source", [source for source, _ in MASKED])
-def test_lines_do_not_move(source: str) -> None:
-    assert mask(source).source.count("\n") == source.count("\n")
 
 
 def test_many_forms_take_time_in_proportion() -> None:

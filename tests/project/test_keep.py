@@ -18,19 +18,19 @@ CELL = "# %% Cell 2\n"
 
 
 @pytest.fixture
-def folder(command: Command, tmp_path: Path) -> Path:
+def _edited(command: Command) -> None:
     """Two scripts with an edit that is kept and one that is in conflict, each."""
     for name in "ab":
         write(f"{name}.ipynb")
         command(f"{name}.ipynb")
-        script = tmp_path / f"{name}.py"
+        script = Path(f"{name}.py")
         script.write_text(script.read_text().replace(WAS, MINE).replace(CELL, f"{CELL}# my start\n"))
         write(f"{name}.ipynb", *CELLS[:2], f"{CELLS[2]}\nx = 1", NEW)
-    return tmp_path
 
 
+@pytest.mark.usefixtures("_edited")
 @pytest.mark.parametrize(("side", "line"), [("mine", MINE), ("new", NEW)])
-def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, folder: Path, side: str, line: str) -> None:
+def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, side: str, line: str) -> None:
     refused = command("a.ipynb")
     assert refused.exit_code == 2
     assert "--keep mine takes your lines there, --keep new the notebook's" in refused.stdout
@@ -38,24 +38,25 @@ def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, fold
     result = command("a.ipynb", "--keep", side)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "kept what was edited by hand in a.py" in result.stderr
-    text = (folder / "a.py").read_text()
+    text = read("a.py")
     assert [each for each in (WAS, MINE, NEW) if each in text] == [line]
     assert "\nx = 1\n" in text
     assert f"{CELL}# my start\n" in text
     again = command("a.ipynb")
-    assert (again.exit_code, (folder / "a.py").read_text()) == (0, text)
+    assert (again.exit_code, read("a.py")) == (0, text)
     assert command("a.ipynb", "--check").exit_code == 0
 
 
+@pytest.mark.usefixtures("_edited")
 @pytest.mark.parametrize(("side", "line"), [("mine", MINE), ("new", NEW)])
 def test_where_nobody_knows_what_was_written_it_is_for_the_whole_file(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, side: str, line: str
+    command: Command, monkeypatch: pytest.MonkeyPatch, side: str, line: str
 ) -> None:
     monkeypatch.setattr(history, "recall", lambda *_: None)
     refused = command("a.ipynb")
     assert "--keep mine leaves the file as it is, --keep new replaces it" in refused.stdout
     assert command("a.ipynb", "--keep", side).exit_code == 0
-    text = (folder / "a.py").read_text()
+    text = read("a.py")
     assert line in text
     assert ("# my start" in text) == (side == "mine")
     assert command("a.ipynb", "--check").exit_code == 0

@@ -17,6 +17,7 @@ from nb2ddp.project.merge import merge
 from nb2ddp.script import stamp
 from tests.checkout import git
 from tests.command import Command, files, read
+from tests.examples import rows
 from tests.notebooks import CELLS, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
@@ -307,33 +308,12 @@ def script(cells: list[list[str]], setup: str = "import os") -> str:
     return stamp.sign("\n".join(blocks), "nb2ddp a.ipynb")
 
 
-BASE = "f(\n    steps = 60,\n    rate = 2,\n)"
-STEPS, RATE = BASE.replace("60", "500"), BASE.replace("2", "1")
-SEED = RATE.replace("1,", "1,\n    seed = 3,")
-
-
-@pytest.mark.parametrize(
-    ("base", "mine", "new", "both"),
-    [
-        pytest.param(BASE, STEPS, RATE, RATE.replace("60", "500"), id="neighbours"),
-        pytest.param(BASE, RATE.replace("60", "500"), RATE, RATE.replace("60", "500"), id="took the new line"),
-        pytest.param(BASE, STEPS, SEED, None, id="a line more"),
-        pytest.param(BASE, SEED.replace("60", "500"), SEED, SEED.replace("60", "500"), id="took it too"),
-        pytest.param(BASE, RATE, SEED.replace("60", "9"), SEED.replace("60", "9"), id="is in the notebook too"),
-        pytest.param(BASE, STEPS, BASE.replace("60", "9"), None, id="one line twice"),
-        pytest.param("a", "a\nmine", "a\nnew", None, id="two at one place"),
-        pytest.param("a", "a\nmine\nnew", "a\nnew", "a\nmine\nnew", id="took that too"),
-        pytest.param(")\nx\n)\ny", "x\n)\ny", ")\nx\nnew\ny", "x\nnew\ny", id="removed another one"),
-        pytest.param("a\nb", "b\na", "a\nb\nnew", None, id="moved"),
-        pytest.param("x\n)", ")\nx\n)", "y\n)", None, id="added one that was there"),
-    ],
-)
-def test_what_is_no_conflict(base: str, mine: str, new: str, both: str | None) -> None:
-    made = [script([["# cell", cell, "end"]]) for cell in (base, mine, new, both or "")]
-    merged = merge(made[0], stamp.copy(made[0], stamp.unsigned(made[1])), made[2])
-    assert bool(merged.conflicts) == (both is None)
-    if both is not None:
-        assert stamp.unsigned(merged.text) == stamp.unsigned(made[3])
+@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+def test_what_is_no_conflict(code: str, answers: list[str]) -> None:
+    """An edit, what is new, and what is made of both where they do not conflict."""
+    base, mine, new, *both = (script([["# cell", cell, "end"]]) for cell in (code, *answers))
+    merged = merge(base, stamp.copy(base, stamp.unsigned(mine)), new)
+    assert [stamp.unsigned(merged.text)] * (not merged.conflicts) == [stamp.unsigned(each) for each in both]
 
 
 def changed(lines: list[str], choose: random.Random) -> list[str]:

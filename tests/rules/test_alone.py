@@ -6,6 +6,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
+from tests.examples import rows
 from tests.notebooks import text
 
 LOAD = "from unsloth import FastLanguageModel\n"
@@ -18,24 +19,10 @@ def converted(*cells: str, options: Options | None = None) -> str:
     return convert_source(text(*cells), options=options).files["train.py"]
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        'model, tokenizer = FastLanguageModel.from_pretrained(\n    "lora",\n    device_map = "auto",\n)',
-        'from transformers import AutoModelForCausalLM\nmodel = AutoModelForCausalLM.from_pretrained("lora")',
-        "def served(path):\n    return FastLanguageModel.from_pretrained(path)\nmodel, tokenizer = served('lora')",
-        "from accelerate import Accelerator\naccelerator = Accelerator()\nloader = accelerator.prepare(rows)",
-        "import lm_eval\nscores = lm_eval.simple_evaluate(model = 'hf', tasks = ['piqa'])",
-        "loader = trainer.get_eval_dataloader()",
-        "from trl import SFTConfig\nlater = SFTTrainer(model, args = SFTConfig(per_device_train_batch_size = 4))",
-        'import os\nworld = int(os.environ.get("WORLD_SIZE", 1))',
-        "import torch.distributed as dist\nbackend = dist.get_backend()",
-        "from my_rows import train_agents\nscores = train_agents(model = model, steps = 200)",
-    ],
-)
-def test_what_asks_for_processes_stays_as_it_is_and_finds_one(after: str) -> None:
-    script = converted(LOAD + TRAIN, after)
-    assert script.endswith(f"\n{after}\n")
+@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+def test_what_asks_for_processes_stays_as_it_is_and_finds_one(code: str, answers: list[str]) -> None:
+    script = converted(LOAD + TRAIN, code)
+    assert script.endswith(f"\n{code}\n")
     assert RESET in script
 
 

@@ -74,23 +74,19 @@ class Sources:
 
     def dataset(self, name: str, split: Any = None, *, streaming: bool = False) -> Any:
         """A data set, or one for each split where none is asked for."""
-        from datasets import Dataset, DatasetDict, Features
+        from datasets import Dataset, DatasetDict, Features, ReadInstruction
 
         self.log.write(Made(name))
         if isinstance(split, (list, tuple)):
             return [self.dataset(name, each, streaming=streaming) for each in split]
         if split is None and not self.schema.is_whole:
             return DatasetDict({each: self.dataset(name, each) for each in self.schema.splits})
-        split = split or "train"
-        whole = re.match(r"\w+", str(split))
-        rows = self.rows(f"{name} {whole[0] if whole else split}")
+        first = str(split or "train").partition("+")[0]
+        whole = first.partition("[")[0]
         types = None if self.sample else Features({key: feature(each) for key, each in self.schema.columns.items()})
-        made = Dataset.from_list(rows, features=types)
-        if bounds := re.search(r"\[(\d*)(%?):(\d*)(%?)\]", str(split)):
-            share = len(made) / 100
-            first = int(float(bounds[1] or 0) * (share if bounds[2] else 1))
-            last = int(float(bounds[3] or 1e9) * (share if bounds[4] and bounds[3] else 1))
-            made = made.select(range(first, min(max(last, first + 1), len(made))))
+        made = Dataset.from_list(self.rows(f"{name} {whole}"), features=types)
+        (part,) = ReadInstruction.from_spec(first).to_absolute({whole: len(made)})
+        made = made.select(range(part.from_, part.to))
         return made.to_iterable_dataset() if streaming else made
 
     def make(self, name: str) -> bool:

@@ -7,8 +7,6 @@ and the schema tells what rows hold.
 from __future__ import annotations
 
 import contextlib
-import csv
-import functools
 import importlib
 import json
 import os
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
     from .log import Log
     from .schema import Schema
+
+    Table = Callable[[], list[dict[str, Any]]]
 
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
 _READERS = "csv json parquet excel".split()
@@ -126,20 +126,13 @@ class Sources:
     def _write(self, path: str, into: str = "") -> bool:
         """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
         into = into or path
-        os.makedirs(os.path.dirname(into), exist_ok=True)
-        rng, kind = random.Random(os.path.basename(path)), _kind(path)
-        scratch = f"{into}.{os.getpid()}.part"
-        write = _WRITERS.get(kind)
-        if write is not None:
-            write(scratch, self.table(os.path.relpath(path, os.getcwd())))
-        elif kind in ("txt", "md", "log"):
-            Path(scratch).write_text("\n".join(sentences(rng) for _ in range(_ROWS)) + "\n", encoding="utf-8")
-        elif kind in ("png", "jpg", "jpeg", "webp", "bmp"):
-            Path(scratch).write_bytes(png(rng))
-        elif kind in ("wav", "flac", "mp3", "ogg", "m4a"):
-            Path(scratch).write_bytes(wav(rng))
-        else:
+        make = _CONTENTS.get(_kind(path))
+        if make is None:
             return False
+        made = make(lambda: self.table(os.path.relpath(path, os.getcwd())), random.Random(os.path.basename(path)))
+        os.makedirs(os.path.dirname(into), exist_ok=True)
+        scratch = f"{into}.{os.getpid()}.part"
+        Path(scratch).write_bytes(made if isinstance(made, bytes) else made.encode())
         os.replace(scratch, into)
         return True
 
@@ -162,35 +155,24 @@ def _kind(name: str) -> str:
     return os.path.splitext(name.split("?")[0])[1].lower().lstrip(".")
 
 
-def _write_csv(path: str, rows: list[dict[str, Any]], mark: str = ",") -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        lines = csv.DictWriter(file, list(rows[0]), delimiter=mark)
-        lines.writeheader()
-        lines.writerows(rows)
+def _frame(table: Table) -> Any:
+    import pandas
+
+    return pandas.DataFrame(table())
 
 
-def _write_json(path: str, rows: list[dict[str, Any]]) -> None:
-    Path(path).write_text(json.dumps(rows, default=repr), encoding="utf-8")
-
-
-def _write_lines(path: str, rows: list[dict[str, Any]]) -> None:
-    Path(path).write_text("".join(json.dumps(row, default=repr) + "\n" for row in rows), encoding="utf-8")
-
-
-def _write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_pylist(rows), path)
-
-
-_WRITERS: dict[str, Callable[[str, list[dict[str, Any]]], None]] = {
-    "csv": _write_csv,
-    "tsv": functools.partial(_write_csv, mark="\t"),
-    "json": _write_json,
-    "jsonl": _write_lines,
-    "ndjson": _write_lines,
-    "parquet": _write_parquet,
+#: What is in a file of each kind, of the rows of a table, or drawn.
+_CONTENTS: dict[str, Callable[[Table, random.Random], str | bytes]] = {
+    "csv": lambda table, _: _frame(table).to_csv(index=False),
+    "tsv": lambda table, _: _frame(table).to_csv(index=False, sep="\t"),
+    "parquet": lambda table, _: _frame(table).to_parquet(),
+    "json": lambda table, _: json.dumps(table(), default=repr),
+    **dict.fromkeys(
+        ("jsonl", "ndjson"), lambda table, _: "".join(f"{json.dumps(row, default=repr)}\n" for row in table())
+    ),
+    **dict.fromkeys(("txt", "md", "log"), lambda _, rng: "".join(f"{sentences(rng)}\n" for _ in range(_ROWS))),
+    **dict.fromkeys(("png", "jpg", "jpeg", "webp", "bmp"), lambda _, rng: png(rng)),
+    **dict.fromkeys(("wav", "flac", "mp3", "ogg", "m4a"), lambda _, rng: wav(rng)),
 }
 
 

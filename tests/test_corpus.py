@@ -31,6 +31,10 @@ NOTEBOOKS = sorted((FIXTURES / "notebooks").glob("*.ipynb"))
 if "NB2DDP_CORPUS" in os.environ:
     NOTEBOOKS += sorted(Path(os.environ["NB2DDP_CORPUS"]).glob("*.ipynb"))
 
+REFUSALS = {"DDP002", "DDP003", "DDP004"}
+LOADERS = re.compile(r"Fast\w*(Model|Transformer)|Auto(PeftModel|Model)\w*|\w+For(CausalLM|ConditionalGeneration)")
+CONFIGS = re.compile(r"\w*(TrainingArguments|SFTConfig|GRPOConfig|DPOConfig|ORPOConfig|KTOConfig)")
+COLLECTIVES = {"train", "evaluate", "predict"}
 MAGIC = re.compile(r"^\s*(!|%|\?)")
 
 
@@ -72,6 +76,10 @@ def converted(path: Path) -> Converted | NotebookError:
     return Converted(cells, script, sections, conversion.diagnostics)
 
 
+def each(kind: type) -> list[object]:
+    return [pytest.param(path, id=path.stem) for path in NOTEBOOKS if isinstance(converted(path), kind)]
+
+
 def get(path: Path) -> Converted:
     result = converted(path)
     assert isinstance(result, Converted)
@@ -106,6 +114,14 @@ every_script = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("path", each(NotebookError))
+def test_refusals_have_a_code_and_a_place(path: Path) -> None:
+    error = converted(path)
+    assert isinstance(error, NotebookError)
+    assert error.code in REFUSALS, error.message
+    assert error.location is not None
+
+
 def block_lines(script: str) -> int:
     """The lines of a script's setup block that are not blank, comments and docstrings included."""
     block = script.partition("# %% Distributed setup\n")[2].partition("\n# %% ")[0]
@@ -120,12 +136,28 @@ def longest_block(path: Path) -> int:
     return 80 if is_text else 120
 
 
-@every_script
+@pytest.mark.parametrize("path", each(Converted))
 def test_setup_block_is_short(path: Path) -> None:
     lines = block_lines(get(path).script)
     assert lines <= longest_block(path)
     resumed = convert_source(path.read_text(encoding="utf-8"), path.stem, "train.py", Options(resume=True))
     assert lines < block_lines(resumed.files["train.py"]) <= lines + 60
+
+
+@every_script
+def test_holds_no_notebook_residue(path: Path) -> None:
+    result = get(path)
+    tree = result.tree
+    assert "__ipython__" not in result.script
+    tried = {each for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
+    for node in ast.walk(tree):
+        hosted = () if node in tried else ("google.colab", "kaggle_secrets")
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith(("IPython", *hosted)) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith(("IPython", *hosted))
+        if isinstance(node, ast.Name) and node.id in ("get_ipython", "display"):
+            assert node.id in bound(tree), f"line {node.lineno}: {node.id}"
 
 
 @every_script
@@ -170,6 +202,56 @@ def test_keeps_every_untouched_line_byte_for_byte(path: Path) -> None:
                 assert any(text == candidate for candidate in left), f"cell {number}:{line}: {text!r}"
 
 
+@every_script
+def test_every_live_model_load_is_placed(path: Path) -> None:
+    text = get(path).script
+    last = text.partition("# %% Training is over")[0].count("\n")  # from there on a load is the notebook's own
+    for call in calls(ast.parse(text)):
+        name = dotted(call.func).split(".")
+        if len(name) > 1 and name[-1] == "from_pretrained" and LOADERS.fullmatch(name[-2]) and call.lineno <= last:
+            assert "local_rank" in ast.unparse(keyword(call, "device_map")), f"line {call.lineno}"
+
+
+@every_script
+def test_every_batch_is_split(path: Path) -> None:
+    tree = get(path).tree
+    configs = [call for call in calls(tree) if CONFIGS.fullmatch(dotted(call.func).split(".")[-1])]
+    assert configs
+    for call in configs:
+        names = {
+            ast.unparse(keyword(call, "per_device_train_batch_size")),
+            ast.unparse(keyword(call, "gradient_accumulation_steps")),
+        }
+        shared = "split_batches" in ast.unparse(keyword(call, "accelerator_config"))  # by accelerate, between processes
+        assert ("shared_batch" if shared else "per_device_batch") in names, f"line {call.lineno}"
+        assert shared or "accumulation" in names, f"line {call.lineno}"
+
+
+@every_script
+def test_distribution_ends_after_the_last_training(path: Path) -> None:
+    ended = [
+        node.lineno
+        for node in live(get(path).tree)
+        if isinstance(node, ast.Attribute) and node.attr == "destroy_process_group"
+    ]
+    trained = [
+        call.lineno
+        for call in calls(get(path).tree)
+        if dotted(call.func).split(".")[-1] in COLLECTIVES and "trainer" in dotted(call.func)
+    ]
+    assert trained
+    assert min(ended) > max(trained)
+
+
+@every_script
+def test_nothing_waits_inside_a_branch_of_one_rank(path: Path) -> None:
+    """A process that waits for others which never come waits for ever."""
+    for node in ast.walk(get(path).tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("local_rank == 0", "is_main_process"):
+            inside = [dotted(call.func) for child in node.body for call in calls(child)]
+            assert not [name for name in inside if name.endswith(("wait_for_everyone", "process_first"))]
+
+
 # -- reading Python ------------------------------------------------------------------------------------------
 
 
@@ -185,6 +267,18 @@ def live(node: ast.AST) -> Iterator[ast.AST]:
         ):
             continue
         yield from live(child)
+
+
+def calls(node: ast.AST) -> list[ast.Call]:
+    return [child for child in live(node) if isinstance(child, ast.Call)]
+
+
+def dotted(node: ast.AST) -> str:
+    return re.sub(r"\(.*?\)|\[.*?\]", "", ast.unparse(node), flags=re.DOTALL)
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr:
+    return next((k.value for k in call.keywords if k.arg == name), ast.Constant(None))
 
 
 def loaded(tree: ast.AST) -> set[str]:

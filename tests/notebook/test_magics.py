@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import pytest
 
-from nb2ddp.notebook.magics import PLACEHOLDER, Kind, Syntax, mask
+from nb2ddp.notebook.magics import PLACEHOLDER, mask
 from tests.examples import rows
 
 P = PLACEHOLDER
@@ -68,26 +69,11 @@ def test_forms_are_numbered_from_the_first() -> None:
     assert [form.text for form in result.forms] == ["a", "b"]
 
 
-FORMS = [
-    ("!ls -l", Syntax(Kind.SHELL, "", "ls -l", "!ls -l")),
-    ("!!ls", Syntax(Kind.SHELL, "", "ls", "!!ls")),
-    ("x = !ls", Syntax(Kind.SHELL, "", "ls", "!ls")),
-    ("    !ls # why", Syntax(Kind.SHELL, "", "ls # why", "!ls # why")),
-    ("%env X=1", Syntax(Kind.LINE_MAGIC, "env", "X=1", "%env X=1")),
-    ("%matplotlib", Syntax(Kind.LINE_MAGIC, "matplotlib", "", "%matplotlib")),
-    ("%%capture --no-stderr", Syntax(Kind.CELL_MAGIC, "capture", "--no-stderr", "%%capture --no-stderr")),
-    ("%%bash -e\nls", Syntax(Kind.CELL_MAGIC, "bash", "-e", "%%bash -e\nls", "ls")),
-    ("%%file a.txt", Syntax(Kind.CELL_MAGIC, "file", "a.txt", "%%file a.txt", "")),
-    ("a.b?", Syntax(Kind.HELP, "", "a.b", "a.b?")),
-    ("?a", Syntax(Kind.HELP, "", "a", "?a")),
-    ("/f x", Syntax(Kind.AUTOCALL, "/", "f x", "/f x")),
-    ("cd data", Syntax(Kind.LINE_MAGIC, "cd", "data", "cd data")),
-]
-
-
-@pytest.mark.parametrize(("source", "form"), FORMS)
-def test_form(source: str, form: Syntax) -> None:
-    assert mask(source).forms == (form,)
+@pytest.mark.parametrize(("source", "answers"), rows(__file__, "forms"))
+def test_form(source: str, answers: list[str]) -> None:
+    (form,) = mask(source).forms
+    told = asdict(form) | {"kind": form.kind.name}
+    assert [f"{name}: {value}".rstrip() for name, value in told.items() if value is not None] == answers
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,8 @@ def rows(test: str, section: str = "") -> list[ParameterSet]:
                 found.append(pytest.param(code, [*filter(None, answers)], id=title[4:]))
     assert found, f"{test}: no section {section}"
     return found
+
+
+def table(test: str, section: str = "") -> pytest.MarkDecorator:
+    """Run a test for each row of its table, with the row's `code` and `answers`."""
+    return pytest.mark.parametrize(("code", "answers"), rows(test, section))

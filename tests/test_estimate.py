@@ -21,7 +21,7 @@ from nb2ddp.estimate.trainings import Training, trainings
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.scripts import parse_script
 from nb2ddp.options import Options
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import write
 
 ALPACA = Path(__file__).parent.parent / "fixtures" / "notebooks" / "alpaca.ipynb"
@@ -74,13 +74,13 @@ def test_what_is_read_of_a_notebook() -> None:
     assert (found.samples, found.tokens, found.can_skip) == (8, 2048, True)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "numbers of settings"))
+@table(__file__, "numbers of settings")
 def test_numbers_of_settings(code: str, answers: list[str]) -> None:
     found = training(code)
     assert (found.per_device, found.samples, found.tokens) == (4, 16, 512)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "unknown batch"))
+@table(__file__, "unknown batch")
 def test_what_nothing_tells_is_said(code: str, answers: list[str], tmp_path: Path) -> None:
     assert training(code).per_device == 0
     notebook = str(write(tmp_path / "sft.ipynb", code))

@@ -42,7 +42,7 @@ from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.schema import Schema
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from tests import rehearsals
-from tests.examples import rows
+from tests.examples import table
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook
 from tests.rehearsals import read
@@ -159,7 +159,7 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "unsloth"))
+@table(__file__, "unsloth")
 def test_text_trains_with_the_real_unsloth(code: str, answers: list[str], tmp_path: Path) -> None:
     text = f"from unsloth import FastLanguageModel\n{code}\nSFTTrainer(model).train()\n"
     assert [planned(tmp_path, text).unsloth] == answers
@@ -262,7 +262,7 @@ def test_sockets_fit_below_long_folders(tmp_path: Path, monkeypatch: pytest.Monk
     assert not root.exists()
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "columns"))
+@table(__file__, "columns")
 def test_columns_are_those_that_the_script_or_its_trainer_reads(code: str, answers: list[str]) -> None:
     assert sorted(columns(ast.parse(code))) == answers
 
@@ -290,7 +290,7 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
     raise AssertionError(known.learnt)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "learnt"))
+@table(__file__, "learnt")
 @pytest.mark.skipif("sys.version_info < (3, 11)", reason="an exception does not tell its expression")
 def test_made_rows_learn_what_a_preparation_reads(code: str, answers: list[str], tmp_path: Path) -> None:
     assert answers[0] in str(vars(prepared(tmp_path, code)))
@@ -346,7 +346,7 @@ def test_what_is_learnt_is_kept(tmp_path: Path) -> None:
     assert schema(tmp_path).made_rows("a") == known.made_rows("a")  # in every process
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "labels"))
+@table(__file__, "labels")
 def test_made_labels_are_as_many_as_the_model_has(code: str, answers: list[str], tmp_path: Path) -> None:
     assert [str(schema(tmp_path, code, ["label"]).columns["label"]["values"])] == answers
 

@@ -1,11 +1,9 @@
 """What calls do, known by their names."""
 
-import pytest
-
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import example_notebook
 
 
@@ -15,6 +13,6 @@ def _does(code: str) -> Does:
     return program.execution.does(program.execution.calls()[-1])
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+@table(__file__)
 def test_what_writes_a_file(code: str, answers: list[str]) -> None:
     assert bool(_does(f"{code}\n") & Does.WRITE) == bool(answers)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 
-import pytest
-
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from nb2ddp.rules.hosted import package_install
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import CELLS, apply_rule, text
 
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "runs as before"))
+@table(__file__, "runs as before")
 def test_what_stays_runs_as_before(code: str, answers: list[str]) -> None:
     """Of cells that run, with an install among them that does nothing here."""
     before = "".join(
@@ -34,19 +32,19 @@ def _printed(code: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "left"))
+@table(__file__, "left")
 def test_what_serves_installs_alone_goes(code: str, answers: list[str]) -> None:
     assert apply_rule(package_install, f"{code}\n", Options()).rstrip("\n") == "".join(answers)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "files"))
+@table(__file__, "files")
 def test_files_that_list_packages_are_named(code: str, answers: list[str]) -> None:
     messages = [each.message for each in convert_source(text(code, *CELLS[1:])).diagnostics if each.code == "DDP306"]
     found = [message for message in messages if "pip install -r" in message]
     assert [answer for answer, message in zip(answers, found, strict=True) if answer in message] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "announced"))
+@table(__file__, "announced")
 def test_what_announces_a_line_that_leaves_leaves_with_it(code: str, answers: list[str]) -> None:
     script = convert_source(text(code, TRAIN)).files["train.py"]
     lines = script[script.index("# %% Cell") :].splitlines()

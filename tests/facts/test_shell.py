@@ -8,7 +8,7 @@ import pytest
 from nb2ddp.facts.commands import is_install, never_ends, only_shows, without_installs, written_by
 from nb2ddp.facts.shell import Run, parse, quoted
 from nb2ddp.syntax.tree import Tree
-from tests.examples import rows
+from tests.examples import table
 
 NOTEBOOK = """\
 import sys
@@ -33,13 +33,13 @@ def shell_text(command: str) -> str:
     return str(eval(parsed(command).expression, dict(VALUES)))
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "text"))
+@table(__file__, "text")
 def test_what_the_script_hands_to_the_shell(code: str, answers: list[str]) -> None:
     """Names of the notebook are filled in, braces and dollars of the shell stay, comments go."""
     assert [shell_text(code)] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "run"))
+@table(__file__, "run")
 def test_run(code: str, answers: list[str]) -> None:
     assert [parsed(code).run] == answers
 
@@ -49,7 +49,7 @@ def test_lines() -> None:
     assert parsed("ls").lines == expected
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "installs"))
+@table(__file__, "installs")
 def test_installs(code: str, answers: list[str]) -> None:
     rest = "".join(answers)
     assert is_install(code) == (rest in ("", "command -v uv"))
@@ -75,12 +75,12 @@ def test_a_script_that_only_decides_what_to_install(script: str) -> None:
     assert is_install(script)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "writes"))
+@table(__file__, "writes")
 def test_what_a_command_writes(code: str, answers: list[str]) -> None:
     assert set(answers) <= set(written_by(code))
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "only shows"))
+@table(__file__, "only shows")
 def test_only_shows(code: str, answers: list[str]) -> None:
     assert [str(only_shows(code))] == answers
     assert only_shows("")
@@ -125,6 +125,6 @@ def test_a_line_that_goes_on_with_another_command_leaves_no_backslash(joiner: st
     )
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "never ends"))
+@table(__file__, "never ends")
 def test_commands_that_never_end(code: str, answers: list[str]) -> None:
     assert [str(never_ends(code))] == answers

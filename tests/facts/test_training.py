@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Tree
-from tests.examples import rows
+from tests.examples import table
 
 IMPORTS = """\
 import trl
@@ -34,7 +34,7 @@ def test_arguments_of_a_subclass_and_of_an_alias() -> None:
     assert [found.tree.text(c) for c in found.arguments] == ["Mine()", "Other()"]
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "arguments"))
+@table(__file__, "arguments")
 def test_arguments(code: str, answers: list[str]) -> None:
     found = training(f"{code}\n")
     assert [found.tree.text(call) for call in found.arguments] == answers
@@ -45,13 +45,13 @@ def test_a_loop_of_the_notebooks_own_goes_backward() -> None:
     assert [found.tree.text(call) for call in found.backward_calls] == ["loss.backward()"]
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "calls"))
+@table(__file__, "calls")
 def test_calls(code: str, answers: list[str]) -> None:
     found = training(f"{code}\n")
     assert [found.tree.text(call) for call in found.calls] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "events"))
+@table(__file__, "events")
 def test_events(code: str, answers: list[str]) -> None:
     found = training(f"{code}\n")
     *events, last = answers

@@ -17,7 +17,7 @@ from nb2ddp.project.merge import merge
 from nb2ddp.script import stamp
 from tests.checkout import git
 from tests.command import Command, files, read
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import CELLS, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
@@ -308,7 +308,7 @@ def script(cells: list[list[str]], setup: str = "import os") -> str:
     return stamp.sign("\n".join(blocks), "nb2ddp a.ipynb")
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+@table(__file__)
 def test_what_is_no_conflict(code: str, answers: list[str]) -> None:
     """An edit, what is new, and what is made of both where they do not conflict."""
     base, mine, new, *both = (script([["# cell", cell, "end"]]) for cell in (code, *answers))

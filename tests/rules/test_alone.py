@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import text
 
 LOAD = "from unsloth import FastLanguageModel\n"
@@ -19,7 +17,7 @@ def converted(*cells: str, options: Options | None = None) -> str:
     return convert_source(text(*cells), options=options).files["train.py"]
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+@table(__file__)
 def test_what_asks_for_processes_stays_as_it_is_and_finds_one(code: str, answers: list[str]) -> None:
     script = converted(LOAD + TRAIN, code)
     assert script.endswith(f"\n{code}\n")

@@ -7,7 +7,7 @@ import pytest
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
 from nb2ddp.rules.batch import batch_not_split
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -16,7 +16,7 @@ SFT = (
 GRPO = SFT.replace("SFT", "GRPO").replace(")\n", ", num_generations = {})\n")
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "shared"))
+@table(__file__, "shared")
 def test_a_step_that_the_processes_cannot_share(code: str, answers: list[str]) -> None:
     processes, *said = answers
     options = Options(launch=Launch(gpus=int(processes.split()[0])))
@@ -26,7 +26,7 @@ def test_a_step_that_the_processes_cannot_share(code: str, answers: list[str]) -
     assert all(each in message for each, message in zip(said, larger, strict=True))
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "kept"))
+@table(__file__, "kept")
 def test_why_the_batch_does_not_grow_with_the_gpu(code: str, answers: list[str]) -> None:
     found = [finding.message for finding in batch_not_split.find(Program(example_notebook(code), Options()))]
     sizes = [message for message in found if "the script splits it" in message]

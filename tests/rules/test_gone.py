@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from nb2ddp.rules.versions import gone_from_the_library
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import example_notebook
 
 CODE = (
@@ -22,7 +20,7 @@ def test_an_older_version_is_asked_for() -> None:
     assert finding.message == said
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+@table(__file__)
 def test_what_is_gone_and_what_unsloth_takes_or_leaves_out(code: str, answers: list[str]) -> None:
     """A transformers that the notebook asks for decides which TRL it has."""
     findings = gone_from_the_library.find(Program(example_notebook(f"{code}\n"), Options()))

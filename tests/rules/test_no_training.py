@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp import NotebookError, convert_source
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import text
 
 HEAD = "%%capture\n!pip install unsloth"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__))
+@table(__file__)
 def test_the_refusal_points_at_what_trains(code: str, answers: list[str]) -> None:
     load = 'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("m")'
     with pytest.raises(NotebookError) as refused:

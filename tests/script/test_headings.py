@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nb2ddp.convert import convert_source
-from tests.examples import rows
+from tests.examples import rows, table
 from tests.notebooks import CELL_BREAK, CELLS, markdown, text
 
 NO_INSTALL = "> # Title\n# %%\n> ### Installation\n# %%\n\n# %%\n> ### Load"
@@ -32,7 +32,7 @@ def test_blank_lines_around_a_text_and_texts_without_words_leave_nothing() -> No
     assert "\n\n# %% [markdown]\n#   # Title\n#\n# Of all.\n\n# %% Cell 4\n" in script
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "imports"))
+@table(__file__, "imports")
 def test_imports_that_nothing_reads_go_with_the_rest_of_their_cell(code: str, answers: list[str]) -> None:
     script = convert_source(text(*code.split(f"\n{CELL_BREAK}"), *CELLS[1:])).files["train.py"]
     found = re.search(r"(?m)^# %% Cell 1\n((?:.+\n)*)", script)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nb2ddp.convert import convert_source
-from tests.examples import rows
+from tests.examples import table
 from tests.notebooks import CELL_BREAK, text
 
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
 INSTALL = "!pip install unsloth\nimport sys"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "modules"))
+@table(__file__, "modules")
 def test_modules(code: str, answers: list[str]) -> None:
     cells = code.split(f"\n{CELL_BREAK}")
     assert convert_source(text(*cells, TRAIN)).needs == tuple(f"the module {name} (cell 2)" for name in answers)

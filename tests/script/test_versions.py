@@ -14,7 +14,7 @@ from nb2ddp.facts.releases import rows
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
 from nb2ddp.script.versions import floors, kinds
-from tests.examples import rows as table
+from tests.examples import table
 from tests.notebooks import CELL_BREAK, code, text
 
 LOAD = (
@@ -147,7 +147,7 @@ def test_every_row_is_on_the_page(row: dict[str, str]) -> None:
     assert f"| `{row['package']}` {row['minimum']} | " in page
 
 
-@pytest.mark.parametrize(("code", "answers"), table(__file__))
+@table(__file__)
 def test_the_kernel_whose_test_hangs_is_off(code: str, answers: list[str]) -> None:
     """Before the import that reads the variable, and only under the trainers that pack rows."""
     setup, _, _ = script(text(*code.split(f"\n{CELL_BREAK}"))).partition("\nimport unsloth")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import libcst as cst
-import pytest
 
 from nb2ddp.syntax.arguments import is_closed, passed
 from nb2ddp.syntax.edits import apply, resolve, set_argument
 from nb2ddp.syntax.tree import Tree
-from tests.examples import rows
+from tests.examples import table
 
 
 def asked(source: str) -> tuple[Tree, cst.Call]:
@@ -16,19 +15,19 @@ def asked(source: str) -> tuple[Tree, cst.Call]:
     return tree, next(c for c in tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == "f")
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "passed"))
+@table(__file__, "passed")
 def test_passed(code: str, answers: list[str]) -> None:
     tree, call = asked(code)
     found = passed(tree, call, "n")
     assert [tree.text(found.value) if found else "None"] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "closed"))
+@table(__file__, "closed")
 def test_is_closed(code: str, answers: list[str]) -> None:
     assert [str(is_closed(*asked(code)))] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "set"))
+@table(__file__, "set")
 def test_set_argument(code: str, answers: list[str]) -> None:
     tree, call = asked(code)
     assert [apply(code, resolve(tree, [set_argument(tree, call, "n", "v")]))] == answers

@@ -20,7 +20,7 @@ from nb2ddp.syntax.edits import (
     resolve,
 )
 from nb2ddp.syntax.tree import Statement, Tree, small_statements
-from tests.examples import rows
+from tests.examples import table
 
 
 def edited(source: str, edits: Callable[[Tree], Iterable[Edit]], cells: tuple[int, ...] = ()) -> str:
@@ -50,7 +50,7 @@ def whole(tree: Tree, name: str) -> list[Statement]:
     return list(dict.fromkeys(tree.statement(call) for call in calls(tree, name)))
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "set keyword"))
+@table(__file__, "set keyword")
 def test_set_keyword(code: str, answers: list[str]) -> None:
     assert lines(edited(f"{code}\n", lambda tree: [SetKeyword(calls(tree, "f")[0], "n", "v")])) == answers
 
@@ -72,7 +72,7 @@ def test_set_two_keywords_and_one_of_them_twice() -> None:
     assert edited("f()", edits) == "f(n=v, m=w)"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "remove"))
+@table(__file__, "remove")
 def test_remove(code: str, answers: list[str]) -> None:
     assert lines(edited(f"{code}\n", lambda tree: [Remove(s) for s in statements(tree, "x")])) == answers
 
@@ -81,12 +81,12 @@ def test_remove_with_its_comment() -> None:
     assert edited("x() # why\ny()\n", lambda tree: [Remove(statements(tree, "x")[0], keep_comment=False)]) == "y()\n"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "insert before"))
+@table(__file__, "insert before")
 def test_insert_before(code: str, answers: list[str]) -> None:
     assert lines(edited(f"{code}\n", lambda tree: [InsertBefore(whole(tree, "x")[0], "a\nb")])) == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "insert after"))
+@table(__file__, "insert after")
 def test_insert_after(code: str, answers: list[str]) -> None:
     assert lines(edited(f"{code}\n", lambda tree: [InsertAfter(whole(tree, "x")[0], "a\nb")])) == answers
 
@@ -114,7 +114,7 @@ def test_what_follows_an_inner_statement_stands_before_what_follows_an_outer_one
     assert edited("if c:\n    x()\n", edits) == "if c:\n    x()\n    inner\nouter\n"
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "guard"))
+@table(__file__, "guard")
 def test_guard(code: str, answers: list[str]) -> None:
     assert lines(edited(f"{code}\n", lambda tree: [Guard(s, s, "if r", "w()") for s in whole(tree, "x")])) == answers
 

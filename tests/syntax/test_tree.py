@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import libcst as cst
-import pytest
 
 from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
-from tests.examples import rows
+from tests.examples import table
 
 
 def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
@@ -16,32 +15,32 @@ def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
     return tree, call.args[0].value
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "qualified"))
+@table(__file__, "qualified")
 def test_qualified(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     assert tree.qualified(node) == "".join(answers)
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "family"))
+@table(__file__, "family")
 def test_family(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     assert [tree.family(node)] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "literal"))
+@table(__file__, "literal")
 def test_literal(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     value = tree.literal(node)
     assert ["unknown" if value is ... else repr(value)] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "live"))
+@table(__file__, "live")
 def test_is_live(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     assert [str(tree.is_live(node))] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "statement"))
+@table(__file__, "statement")
 def test_statement(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     assert [tree.text(tree.statement(node)), tree.text(tree.top_statement(node)).rstrip("\n")] == answers
@@ -99,20 +98,20 @@ def test_small_statements() -> None:
     assert small_statements(tree.module.body[1]) == ()
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "made of"))
+@table(__file__, "made of")
 def test_made_of(code: str, answers: list[str]) -> None:
     tree, node = marked(code)
     assert [tree.text(part) for part in tree.backward_slice(node)] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "goes to"))
+@table(__file__, "goes to")
 def test_goes_to(code: str, answers: list[str]) -> None:
     tree = Tree(code)
     call = next(c for c in tree.of(cst.Call) if tree.text(c.func) == "ask")
     assert [tree.text(tree.statement(place)) for place in tree.sinks(call)] == answers
 
 
-@pytest.mark.parametrize(("code", "answers"), rows(__file__, "ruled out"))
+@table(__file__, "ruled out")
 def test_what_a_constant_rules_out_is_live(code: str, answers: list[str]) -> None:
     tree = Tree(f"WHOLE = False\nPART = True\n{code}\n")
     text = next(each for each in tree.of(cst.SimpleString) if tree.content(each) == "x")

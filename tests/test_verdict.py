@@ -138,6 +138,7 @@ ANSWERS = [
     (LOSSES, TWO, each("x", "y", loss=1.5), "note; loss 1.0000 in one process, 1.5000 in 2"),
     (LOSSES, TWO, each("a", "b", loss=1.01), "fault; loss 1.0000 in one process, 1.0100 in 2"),
     (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses to 1e-02"),
+    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.02), "fault; loss 1.0000 in one process"),
     (WEIGHTS, TWO, [*each("a", weights="v"), *each("b")], "fault; no: rank 0 v, rank 1 w; 2: after training 1"),
     (
         CALLS,
@@ -151,6 +152,7 @@ ANSWERS = [
         [rank(*CALLED), Rank(None, (event("step", 4), event("left", None)), "", "")],
         "; 3: rank 0 calls barrier; 4: rank 1 makes no further call",
     ),
+    (CALLS, [], [rank(*CALLED), failed("KeyError", "x")], "good; 1 calls"),
     (WRITER, [], [rank(WRITES)] * 2, "fault; no: 1 shared; 3: a.json is written by ranks 0, 1"),
     (WRITER, [], [rank(WRITES), rank(READS)], EARLY.format(2, "a.json")),
     (WRITER, [], [rank(WRITES, *WAITS_FOR), rank(*WAITS_FOR, READS)], "good; "),

@@ -65,7 +65,6 @@ def test_each_has_its_own(starter: Parent, tmp_path: Path) -> None:
         assert devices == f"torch.distributed.distributed_c10d cpu {rank}"
         assert loaded.endswith(" []")
         events = list(map(json.loads, (tmp_path / f"{rank}.jsonl").read_text().splitlines()))
-        assert [event["name"] for event in events if event["kind"] == "need"] == ["MINE"]
         assert "end" in {event["kind"] for event in events}
     assert not set(said[0][1].split()) & set(said[1][1].split())
 

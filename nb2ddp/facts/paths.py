@@ -383,6 +383,9 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
     """
     tree = execution.tree
     for call in execution.calls():
+        last = method(call) or tree.qualified(call.func).rsplit(".", 1)[-1]
+        if not (READERS.fullmatch(last) or _READING.fullmatch(last)):
+            continue
         runs = tree.run_from(call, tree.uses)
         is_sure = is_unconditional(tree, call, in_function=True) and any(is_unconditional(tree, run) for run in runs)
         if execution.does(call) & Does.ACT or not is_sure:
@@ -390,7 +393,7 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
         earlier = [maker for maker in making if tree.start(maker.call) < max(map(tree.start, runs))]
         for text, keyword in _given(tree, call):
             path = LocalPath(text.partition("*")[0].rpartition("/")[0] if "*" in text else text, call)
-            is_read = theirs(tree, text) == text and _reads(tree, path, keyword)
+            is_read = theirs(tree, text) == text and _reads(tree, path, keyword, last)
             if is_read and not any(maker.may_make(text) for maker in earlier):
                 named = text.removeprefix("./") if _FILE.fullmatch(text) else path.text
                 yield LocalPath(named, call)  # `./m` is no name of the Hub's
@@ -407,12 +410,18 @@ def _given(tree: Tree, call: cst.Call) -> Iterator[tuple[str, str | None]]:
         yield from ((text, passed.keyword.value if passed.keyword else "" if position else "path") for text in texts)
 
 
-def _reads(tree: Tree, path: LocalPath, keyword: str | None) -> bool:
-    """Whether a call reads what it is given there, or what it is a method of, from the disk and not from the Hub."""
+def _reads(tree: Tree, path: LocalPath, keyword: str | None, last: str) -> bool:
+    """Whether a call reads what it is given there, or what it is a method of, from the disk and not from the Hub.
+
+    Args:
+        tree: the notebook's code.
+        path: what may be read.
+        keyword: under which the call is given it, as of `_given`.
+        last: the name of the function or method.
+    """
     call, name = path.node, tree.qualified(path.node.func)
     is_sure = not path.is_beside or _FILE.fullmatch(path.text) is not None
     is_on_disk = not path.is_beside or _MODEL.fullmatch(path.text) is not None
-    last = method(call) or name.rsplit(".", 1)[-1]
     if keyword is None:
         return is_sure or last == "iterdir"
     if not (is_sure or is_on_disk or _FOLDER.fullmatch(path.text)) or WRITTEN.fullmatch(keyword):

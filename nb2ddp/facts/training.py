@@ -10,7 +10,7 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.flow import reached
-from nb2ddp.syntax.tree import Statement, Tree, method
+from nb2ddp.syntax.tree import Statement, Tree, keyword, method
 
 #: Trainers whose loss is a mean over tokens.
 TOKEN_TRAINERS = ("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
@@ -56,7 +56,17 @@ class Training:
     def is_arguments(self, call: cst.Call) -> bool:
         """True for a call that builds training arguments."""
         is_config = bool(_ARGUMENTS.fullmatch(self.tree.family(call.func)))
-        return is_config and self.tree.class_name(call.func) not in _OTHER_CONFIGS
+        return (is_config and self.tree.class_name(call.func) not in _OTHER_CONFIGS) or self.is_chosen_config(call)
+
+    def is_chosen_config(self, call: cst.Call) -> bool:
+        """True for training arguments of a class that is chosen at run time, told by what they are given."""
+        if keyword(call, "per_device_train_batch_size") is None:
+            return False
+        maker = self.tree.value(call.func)
+        if isinstance(maker, cst.Call):
+            return self.tree.qualified(maker.func) == "getattr"
+        unpacked = isinstance(self.tree.definition(maker), (cst.Assign, cst.For, cst.Param))
+        return unpacked or isinstance(maker, (cst.IfExp, cst.Subscript))
 
     @cached_property
     def trainers(self) -> list[cst.Call]:

@@ -111,12 +111,15 @@ class Batch:
     @property
     def why_unknown(self) -> str:
         """Why the batch cannot be told from the notebook; "" where it can."""
-        tree, is_missing = self.tree, None in self.given[:2]
+        tree, training, is_missing = self.tree, self.program.training, None in self.given[:2]
+        is_chosen = training.is_chosen_config(self.config)
         classes = [tree.definition(base) for base in tree.bases(self.config.func)]
         texts = [tree.text(each) for each in classes if isinstance(each, cst.ClassDef)]
         if is_missing and not is_closed(tree, self.config):
             return "the batch may come from **keywords"
-        if is_missing and any(field in text for text in texts for field in _FIELDS):
+        if is_chosen and any(name.endswith(_COMPLETION_CONFIGS) for name in tree.names_read):
+            return "the batch may count completions or samples"
+        if is_missing and (is_chosen or any(field in text for text in texts for field in _FIELDS)):
             return "the batch is set in the class"
         return ""
 
@@ -337,10 +340,11 @@ def _share(program: Program, config: cst.Call, settings: Passed | None) -> Itera
         yield Wrap(config, "keep_last_batches(", ")")
 
 
-_METHOD = "get_train_dataloader"
+_METHOD, _SIZE = "get_train_dataloader", "args.train_batch_size"
+_SHARES = "each rank would train on all rows of this loader; in the script it trains on its share"
 _ALL_ROWS = (
     "each rank trains on all rows of this loader: return self.accelerator.prepare(DataLoader(..., batch_size ="
-    " self.args.train_batch_size))"
+    f" self.{_SIZE}))"
 )
 _PART = "this loader gives each rank only its share of the rows: use a DataLoader of the data set itself"
 _MASKED = re.compile(r"\[[^\]:]*(==|!=|<|>|mask|~)[^\]:]*\]|\.(masked_select|nonzero)\(")
@@ -353,11 +357,17 @@ _SHARED_OUT = re.compile(r"\.get_(train|eval|test)_dataloader\(")
 
 @rule("DDP205")
 def data_not_shared_out(program: Program) -> Iterator[Finding]:
-    """A `get_train_dataloader` of the notebook's own, and a loop over a rank's share, get a `TODO`."""
+    """A user-defined `get_train_dataloader` gives each rank its share; a loop over a share gets a `TODO`."""
     tree = program.tree
     own = [each for each in tree.live(cst.FunctionDef) if each.name.value == _METHOD]
     for made in (*own, *filter(tree.is_live, tree.setting(_METHOD))):
-        if not any(method(call) in ("prepare", _METHOD) for call in tree.within(made, cst.Call)):
+        sizes = [size for call in tree.within(made, cst.Call) if (size := keyword(call, "batch_size")) is not None]
+        returned = [each.value for each in tree.within(made, cst.Return) if each.value is not None]
+        if any(method(call) in ("prepare", _METHOD) for call in tree.within(made, cst.Call)):
+            continue
+        if returned and sizes and all(tree.text(size.value) == f"self.{_SIZE}" for size in sizes):
+            yield Finding(made, _SHARES, tuple(Wrap(each, "self.accelerator.prepare(", ")") for each in returned))
+        else:
             yield Finding(made, _ALL_ROWS, todo=True)
     for prepare in dict.fromkeys(map(tree.definition, tree.given("preprocess_logits_for_metrics"))):
         if prepare is not None and _MASKED.search(tree.text(prepare)):

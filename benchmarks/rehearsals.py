@@ -3,7 +3,7 @@
     python -m benchmarks.rehearsals users FOLDER ... --nameless [--again PATTERN]
     python -m benchmarks.rehearsals sample FOLDER ... --draw 20 --seed 20261122
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
-    python -m benchmarks.rehearsals faults           # the planted faults of tests/e2e/faults.py
+    python -m benchmarks.rehearsals faults           # the planted faults of fixtures/faults/faults.toml
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 Of a notebook that is told `--versions notebook`, `typed` is the code with it, or in the pins of most notebooks.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import tomllib
 
 from nb2ddp.convert import convert_source
 

@@ -145,22 +145,6 @@ def test_setup_block_is_short(path: Path) -> None:
 
 
 @every_script
-def test_holds_no_notebook_residue(path: Path) -> None:
-    result = get(path)
-    tree = result.tree
-    assert "__ipython__" not in result.script
-    tried = {each for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
-    for node in ast.walk(tree):
-        hosted = () if node in tried else ("google.colab", "kaggle_secrets")
-        if isinstance(node, ast.Import):
-            assert not any(alias.name.startswith(("IPython", *hosted)) for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            assert not (node.module or "").startswith(("IPython", *hosted))
-        if isinstance(node, ast.Name) and node.id in ("get_ipython", "display"):
-            assert node.id in bound(tree), f"line {node.lineno}: {node.id}"
-
-
-@every_script
 def test_uses_no_name_that_the_notebook_did_not_define(path: Path) -> None:
     result = get(path)
     tree = result.tree

@@ -31,8 +31,11 @@ _REDIRECTION = re.compile(
 _TO = "\0"
 #: What joins whole command lines.
 _SEPARATOR = re.compile(r"(?:\s|\\\n)*(&&|\|\||;)\s*")
-#: What ends programs that it finds, whoever has started them.
+#: What ends programs that it finds, whoever has started them, and what is among these programs.
 _KILLING = re.compile(r"\b(pkill|killall)\s|\bfuser\s(.*\s)?-\w*k|\bxargs\s(.*\s)?kill\b|\bkill\s(-\S+\s+)*[$`]")
+_OF_THE_JOB = re.compile(
+    r"\b(pkill|killall)\b.*\b(python[\d.]*|accelerate|torchrun)\b|/dev/nvidia|nvidia-smi|grep python"
+)
 
 _PYTHON = r"(\S*python[\d.]*|\{sys\.executable\})"
 _PIP = rf"({_PYTHON} -m )?(uv )?pip3?(\.\d+)?"
@@ -197,6 +200,11 @@ def only_shows(text: str) -> bool:
     return shows and not re.search(r">|\$\(|`", text) and _all_do(text, "show", "filter", "shell", "source")
 
 
+def is_of_its_shell(text: str) -> bool:
+    """Return whether a command only changes the shell that runs it, which then ends."""
+    return bool(commands(text)) and _all_do(text, "shell")
+
+
 def never_ends(text: str) -> bool:
     """Return whether a command goes on until a person stops it."""
     return _one_does(text, "endless")
@@ -210,6 +218,11 @@ def serves(text: str) -> bool:
 def kills(command: str) -> bool:
     """Return whether a command ends programs of the whole machine: `pkill -f server`, `kill $(lsof -t -i:8000)`."""
     return _KILLING.search(without_comment(command)) is not None
+
+
+def kills_job(command: str) -> bool:
+    """Return whether it ends every Python program, or all that use a GPU: a job of the script is among them."""
+    return kills(command) and _OF_THE_JOB.search(command) is not None
 
 
 def written_by(text: str) -> list[str]:

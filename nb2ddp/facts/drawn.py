@@ -10,12 +10,15 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.flow import receiver
+from nb2ddp.facts.flow import reached, receiver, returned
 from nb2ddp.notebook.ipynb import Cell
+from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import Tree, method
 
 #: IPython's own function, under each of its full names.
 DISPLAY = re.compile(r"(IPython\.(core\.)?display(_functions)?\.)?display")
+#: What runs more than once.
+_REPEATED = (cst.For, cst.While, cst.FunctionDef)
 _PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
 _IMAGE_NAME = re.compile(r"(\w*_)?(image|img|picture|photo)(_?\d+)?")
 #: By library: how files are named, their suffix, and the method that writes one.
@@ -47,10 +50,17 @@ class Drawing:
     value: cst.BaseExpression
     number: int
 
-    def code(self, tree: Tree) -> str:
-        """The statement that keeps it in a file, which a later round of a loop replaces."""
+    def code(self, execution: Execution) -> tuple[str, tuple[Edit, ...]]:
+        """The statements that keep it in a file, and edits that they rely on."""
+        tree = execution.tree
         stem, suffix, saving = _FILES[self.library]
-        return f'{tree.text(self.value)}.{saving}("{stem}_{self.number}.{suffix}")'
+        stem = f"{stem}_{self.number}"
+        if not any(isinstance(above, _REPEATED) for above in tree.ancestors(self.statement)):
+            return f'{tree.text(self.value)}.{saving}("{stem}.{suffix}")', ()
+        counter = execution.source.name(f"{stem}_files")
+        above = f"import itertools\n\n{counter} = itertools.count(1)"
+        code = f'{tree.text(self.value)}.{saving}(f"{stem}_{{next({counter})}}.{suffix}")'
+        return code, (InsertBefore(tree.top_statement(self.statement), above),)
 
 
 def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
@@ -103,9 +113,12 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
 
 
 def _made_by(tree: Tree, value: cst.BaseExpression) -> str:
-    """The full name of the call that made a value, through names; empty where none did."""
-    maker = _maker(tree, value)
-    return tree.qualified(maker.func) if isinstance(maker, cst.Call) else ""
+    """The full name of the call that made a value, through names and functions of the notebook; empty where none did,
+    or one of several."""
+    values = reached([value], lambda value: _returned(tree, _maker(tree, value)))
+    makers = [maker for maker in (_maker(tree, each) for each in values) if not _returned(tree, maker)]
+    names = {tree.qualified(maker.func) if isinstance(maker, cst.Call) else "" for maker in makers}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
@@ -119,3 +132,8 @@ def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
         return receiver(maker) if method(maker) in _KEEPING else None
 
     return tree.value(tree.followed(value, like)[-1])
+
+
+def _returned(tree: Tree, maker: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a function of the notebook returns, where it made a value."""
+    return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import callees, reached
+from nb2ddp.facts.flow import callees, reached, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
@@ -71,6 +71,14 @@ NOTEBOOK_MAGICS: Final = frozenset(
 )
 #: What logs in to the Hub: with a token it writes that into a file.
 _LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+#: How what writes a file is called where no table knows it, given a file's name: `mimsave`, `export`, `tts_to_file`.
+_WRITING_NAMES = re.compile(
+    r"(?!write$)(\w+_)?[mv]?(im|vol)?(save|write|export|dump|render)(r|_\w+)?|\w*to_\w*file|to_[a-z]+"
+)
+_FILE_NAME = re.compile(r"[^\s{}]*\.[A-Za-z]\w{1,4}")
+WANDB: Final = r"wandb\..*"
+#: What an artifact of Weights & Biases is given by.
+_ARTIFACTS: Final = frozenset({"artifact", "use_artifact"})
 #: What only keeps what it is given: classes, which begin with a capital, and the makers of dictionaries and pipelines.
 _KEEPS_SETTINGS = re.compile(r"[A-Z]\w*|dict|partial|pipeline|update")
 #: Calls whose value is of use to the process that makes them, and to no other.
@@ -147,6 +155,15 @@ class Effects:
         does = Does.KILL if kills(command) else Does(0)
         return does | Does.SERVE if serves(command) and not beside else does
 
+    def is_server(self, node: cst.CSTNode) -> bool:
+        """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
+        return row(self.tree, node).does is Does.SERVE
+
+    def is_shell(self, call: cst.Call) -> bool:
+        """True for a call that stands for a shell command."""
+        form = self.form(call)
+        return form is not None and form.kind is Kind.SHELL
+
     def command(self, call: cst.Call) -> str:
         """What a call runs, as a command line: a shell line, a magic's body, a program; empty where it runs nothing."""
         if (form := self.form(call)) is not None:
@@ -166,7 +183,8 @@ class Row:
     does: Does = NOTHING
     name: str = ""
     method: str = ""
-    of: Sequence[str] = ()
+    of: str = ""
+    through: str = ".*"
     mode: int | None = None
     given: bool = False
     library: Sequence[str] = ()
@@ -191,12 +209,12 @@ def row(tree: Tree, function: cst.CSTNode, call: cst.Call | None = None) -> Row:
     own = own_class(tree, function)
     if own is not None and any(each.name.value == called for each in tree.methods(own)):
         called = ""  # what a user-defined method does stands there
-    return next((each for each in _rows(name, called) if _fits(tree, call, each)), Row())
+    return next((each for each in _rows(name, called) if _fits(tree, function, call, each)), Row())
 
 
-def _fits(tree: Tree, call: cst.Call | None, row: Row) -> bool:
+def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) -> bool:
     """Return whether the columns of a row beside its name fit a call."""
-    if row.of and not any(tree.imports(*row.of)):
+    if row.of and not (isinstance(function, cst.Attribute) and made_by(tree, function.value, row.of, row.through)):
         return False
     if row.given and (call is None or not call.args or call.args[0].keyword is not None):
         return False
@@ -210,16 +228,40 @@ def _is_to_write(tree: Tree, mode: cst.Arg | None) -> bool:
     return bool(is_mode and set("wax+") & set(str(value)))
 
 
+def made_by(tree: Tree, node: cst.BaseExpression, makers: str, through: str = ".*") -> str:
+    """Return the full name of what makes an object, or one that it is got from, if a pattern fits it; else "".
+
+    Args:
+        tree: the notebook's code.
+        node: the object.
+        makers: the pattern.
+        through: a pattern for the names of attributes and methods by which it is got.
+    """
+
+    def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        got = value.func if isinstance(value, cst.Call) else value
+        if isinstance(got, cst.Attribute):
+            return got.value if re.fullmatch(through, got.attr.value) else None
+        return value.left if isinstance(value, cst.BinaryOperation) else None
+
+    names = map(tree.constructor, tree.followed(node, source))
+    return next((name for name in names if re.fullmatch(makers, name)), "")
+
+
 def _of_call(tree: Tree, call: cst.Call) -> Does:
     found = row(tree, call.func, call).does
     if samples(tree, call) and not found & (Does.RUN | Does.SAVE | Does.WRITE):
         return Does.DRAW
+    found = found or _as_named(tree, call)
     return Does(0) if found & Does.ACT and _is_own(tree, call, tree.qualified(call.func)) else found
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
     """True for a call that gives an open file, a running program or the like, which no other process can take."""
-    return _OBJECTS.fullmatch(tree.qualified(call.func)) is not None
+    links = tree.followed(cast(cst.BaseExpression, call), lambda each: receiver(tree.value(each)))
+    is_file = made_by(tree, call, WANDB) and not any(method(tree.value(each)) in _ARTIFACTS for each in links)
+    return bool(is_file or _OBJECTS.fullmatch(tree.qualified(call.func)))
 
 
 def samples(tree: Tree, call: cst.Call) -> bool:
@@ -227,6 +269,15 @@ def samples(tree: Tree, call: cst.Call) -> bool:
     sampled = keyword(call, "do_sample")
     keeps = _KEEPS_SETTINGS.fullmatch(tree.class_name(call.func)) is not None
     return sampled is not None and not keeps and tree.literal(sampled.value) is not False
+
+
+def _as_named(tree: Tree, call: cst.Call) -> Does:
+    """WRITE for a function or method of a library that is called like what writes, and given a file's name."""
+    is_own = isinstance(tree.definition(call.func), (cst.FunctionDef, cst.ClassDef)) or own_class(tree, call.func)
+    if is_own or not _WRITING_NAMES.fullmatch(tree.text(call.func).rpartition(".")[2]):
+        return Does(0)
+    texts = [text for each in call.args for text in tree.texts(tree.value(each.value))]
+    return Does.WRITE if any(map(_FILE_NAME.fullmatch, texts)) else Does(0)
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
@@ -240,7 +291,8 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return _only_looks(tree, call)
     if re.fullmatch(_LOGIN, name) and argument(call, "token", 0) is None:
         return True  # it asks a person
-    return first is not None and tree.constructor(first) in ("io.BytesIO", "io.StringIO")
+    in_memory = first is not None and tree.constructor(first) in ("io.BytesIO", "io.StringIO")
+    return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))
 
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:

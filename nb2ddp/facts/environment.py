@@ -13,7 +13,7 @@ from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
-from nb2ddp.syntax.tree import Tree, dotted
+from nb2ddp.syntax.tree import Statement, Tree, dotted
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
@@ -58,6 +58,7 @@ class Setting:
         is_default: it sets the variable only where it is not set.
         name, value: the variable and its value.
         moves: the setup block's line does all that this one does.
+        test: the test below which it stands, as the setup block can ask it too; empty for none.
         above: where the comments begin that speak of it alone; where its line does if there are none.
         comments: these comments, line by line.
         beside: the comment on its own line; empty for none.
@@ -68,6 +69,7 @@ class Setting:
     name: str
     value: str
     moves: bool
+    test: str
     above: int
     comments: tuple[str, ...]
     beside: str
@@ -91,12 +93,14 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
         and (_READ_BY_OURS.fullmatch(name) or tree.start(node) < others)
-        and tree.parents[tree.statement(node)] is tree.module
+        and (tree.parents[tree.statement(node)] is tree.module or _test(tree, node))
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    moves = [plain for plain in early if _moves(tree, *plain, early)]
-    held = {holder(source, plain[0]) for plain in every if plain not in moves}  # statements that stay
-    staying = [node for node, *_ in every if holder(source, node) in held]
+    moves = [plain for plain in early if not _test(tree, plain[0]) and _moves(source, *plain, early)]
+    able = {plain[0] for plain in moves} - {plain[0] for plain in every if plain not in moves}  # all that one line sets
+    held = {holder(source, node) for node, *_ in every if node not in able}  # by a statement that stays
+    moving = [node for node, *_ in early if node in able and holder(source, node) not in held]
+    staying = [node for node, *_ in every if node not in moving]
     return [_setting(source, *plain, staying) for plain in early]
 
 
@@ -105,6 +109,17 @@ def _other_imports(tree: Tree) -> int:
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
     starts = [tree.start(line) for line in statements if tree.is_live(line) and packages_of(line) & _READERS]
     return min(starts, default=len(tree.source))
+
+
+def _test(tree: Tree, node: cst.CSTNode) -> str:
+    """The test below which a node stands outside functions, if it asks os and sys: `os.path.exists("/kaggle")`."""
+    block = tree.parents[tree.statement(node)]
+    branch = tree.parents[block] if block is not tree.module else block
+    if not isinstance(branch, cst.If) or block is not branch.body or tree.parents[branch] is not tree.module:
+        return ""
+    test = tree.value(branch.test)
+    names = [each for each in tree.within(test, cst.Name) if getattr(tree.parents[each], "attr", None) is not each]
+    return tree.text(test) if all(each.value in ("os", "sys", "bool") for each in names) else ""
 
 
 def packages_of(statement: cst.Import | cst.ImportFrom) -> set[str]:
@@ -134,11 +149,22 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
             yield call, tree.literal(call.args[0].value), _constant(tree, call.args[1].value)
         elif name == "os.environ.update" and source.alone(call) is not None:
             for arg in call.args:
-                written = arg.value.elements if isinstance(arg.value, cst.Dict) else ()
-                pairs = [(each, each.key, each.value) for each in written if isinstance(each, cst.DictElement)]
-                yield from ((each, tree.literal(key), _constant(tree, value)) for each, key, value in pairs)
                 if arg.keyword is not None:
                     yield arg, arg.keyword.value, _constant(tree, arg.value)
+                else:
+                    yield from _entries(tree, arg.value)
+    for added in tree.of(cst.AugAssign):
+        if isinstance(added.operator, cst.BitOrAssign) and tree.qualified(added.target) == "os.environ":
+            yield from _entries(tree, added.value)
+
+
+def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, object, object]]:
+    """The entries of a dictionary that is written in place, with their keys and values."""
+    for each in node.elements if isinstance(node, cst.Dict) else ():
+        known = (
+            (tree.literal(each.key), _constant(tree, each.value)) if isinstance(each, cst.DictElement) else (..., ...)
+        )
+        yield each, *known
 
 
 def _constant(tree: Tree, node: cst.BaseExpression) -> object:
@@ -161,24 +187,42 @@ def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
 
 
 def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: list[cst.CSTNode]) -> Setting:
-    tree, statement = source.tree, source.tree.statement(node)
+    tree, statement, form = source.tree, source.tree.statement(node), source.form(node)
     start, code_end = tree.line_start(tree.start(statement)), tree.span(statement)[1]
     beside = tree.source[code_end : tree.line_end(code_end)].strip(" ;")
-    above = tree.comments_above(statement)
+    above = start if _is_above(source, statement, staying) else tree.comments_above(statement)
     return Setting(
         node,
         isinstance(node, cst.Call) and tree.qualified(node.func) == DEFAULT,
         name,
         value,
         moves=node not in staying,
+        test=_test(tree, node),
         above=above,
         comments=tuple(tree.source[above:start].splitlines()),
-        beside=beside,
+        beside=(assignment(form.text) or ("", "", ""))[2] if form else beside,
     )
 
 
-def _moves(tree: Tree, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> bool:
-    """True for what gives a variable its only value, and does nothing else."""
+def _moves(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> bool:
+    """True for what gives a variable its only value, which no code above reads or changes."""
+    return all(line[2] == value for line in early if line[1] == name) and not _is_touched(source, node, name, early)
+
+
+def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) -> bool:
+    """True where the lines below a statement, up to a blank one, hold a setting that stays."""
+    start = source.tree.start(statement)
+    ends = [source.tree.source.find("\n\n", start), *source.cell_starts]
+    end = min((end for end in ends if end > start), default=len(source.tree.source))
+    return any(start < source.tree.start(node) < end for node in staying)
+
+
+def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:
+    """True where code above a statement names its variable, other than such statements; or it binds a name too."""
+    tree, own = source.tree, [setting for setting, *_ in early]
+    named: list[cst.CSTNode] = [place for place in tree.of(cst.SimpleString) if name in place.value]
+    named += [call for call, form in source.forms_of(*Kind) if name in form.source]
     targets = [each.target for each in node.targets] if isinstance(node, cst.Assign) else []
-    only_sets = all(environ_key(tree, each) is not None for each in targets)
-    return only_sets and all(line[2] == value for line in early if line[1] == name)
+    return any(environ_key(tree, each) is None for each in targets) or any(
+        tree.start(place) < tree.start(node) and not {place, *tree.ancestors(place)} & set(own) for place in named
+    )

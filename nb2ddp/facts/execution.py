@@ -61,6 +61,8 @@ _LAZY = frozenset({"add_callback", "set_transform", "with_transform"})
 _CALLED_CLASSES = re.compile(r".*(Trainer|TrainerCallback)")
 #: The functions of the setup block that call what they are given in one process.
 RUN_ONCE = ("run_once", "run_once_on_each_machine", "run_once_in_try")
+#: What a run's name is made of that only the main process has.
+_RUN = ("wandb.init", "wandb.run")
 
 
 class Execution:
@@ -250,7 +252,17 @@ class Execution:
 
     # -- alike ----------------------------------------------------------------------------------------------
 
-    def unlike(self, node: cst.CSTNode) -> list[cst.Call]:
-        """What a value is made of that each process gets another of: a time, a random name."""
-        calls = {call for part in self.tree.backward_slice(node) for call in self.tree.within(part, cst.Call)}
-        return self.tree.in_order(call for call in calls if self.does(call) is Does.CLOCK)
+    def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
+        """What a value is made of that each process gets another of: a time, a random name, a run's name."""
+        unlike = set[cst.BaseExpression]()
+        for part in self.tree.backward_slice(node):
+            unlike.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
+            unlike.update(name for name in self.tree.within(part, cst.Attribute) if self._names_run(name))
+        return self.tree.in_order(unlike)
+
+    def _names_run(self, node: cst.Attribute) -> bool:
+        """True for the name of a run of Weights & Biases: all but the main process log nothing, under another."""
+        if node.attr.value not in ("id", "name"):
+            return False
+        run = self.tree.value(node.value)
+        return self.tree.qualified(run.func if isinstance(run, cst.Call) else run) in _RUN

@@ -207,6 +207,8 @@ class Installs:
             return self._is_empty(node, removed)
         if isinstance(node, (cst.Import, cst.ImportFrom)):
             return not isinstance(node.names, cst.ImportStar) and removed.issuperset(node.names)
+        if isinstance(node, cst.Pass) or (isinstance(node, cst.FunctionDef) and self._only_installs(node, removed)):
+            return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
         return self._is_dead(node, removed) and (self._serves(node, removed) or node in self._idle)
@@ -273,7 +275,11 @@ class Installs:
         They ask for it and print, purge modules, or ask whether an install succeeded. A plain print stays.
         """
         users, checks = self._users(node), node in self.installing
-        if isinstance(node, (cst.FunctionDef, cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
+        if isinstance(node, cst.FunctionDef):  # of which nothing may be left
+            installs = any(node in self._tree.ancestors(each) for each in self.installing)
+            calls = [self._tree.call_of(user) for user in users] if installs else []
+            return {self._part(call) for call in calls if call and self._source.alone(call)}
+        if isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
             return set()
         plain = checks or "sys.modules" in self._tree.text(node)
         return {self._part(user) for user in users if self._only_mentions(user, plain=plain, checks=checks)}
@@ -315,8 +321,9 @@ class Installs:
             case cst.Raise() | cst.Assert():
                 return ends
             case cst.Expr(value=cst.Call() as call) if not self._looks(call):
+                stops = ends and self._tree.qualified(call.func) in ("exit", "quit", "sys.exit")
                 plain = all(self._looks(each.value) for each in call.args)
-                return tells and plain and self._effects.of(call) is Does.TELL
+                return tells and plain and (stops or self._effects.of(call) is Does.TELL)
             case cst.Expr():
                 return tells and self._looks(node.value)
             case cst.Import() | cst.ImportFrom():
@@ -330,6 +337,8 @@ class Installs:
 
     def _only_binds(self, node: cst.CSTNode) -> bool:
         """True for a statement that binds plain names, and has no other effect."""
+        if isinstance(node, cst.Assert):  # `assert (found := ...)`
+            return bool(self._tree.binds(node)) and self._looks(node.test)
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
         parts = (cst.Attribute, cst.Subscript)
@@ -338,7 +347,10 @@ class Installs:
 
     def _is_empty(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """True for a compound statement in which nothing is left but what serves installs."""
-        tree, lines = self._tree, _lines(node)
+        tree = self._tree
+        if tree.scope(node) is not tree.module and tree.binds(node):
+            return False
+        lines = _lines(node)
         if isinstance(node, cst.Try) and removed.issuperset(node.body.body):
             lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing fails there
         serves = self._serves(node, removed)
@@ -349,6 +361,15 @@ class Installs:
             and all(self._does_nothing(line, removed, binds=True, tells=serves) for line in lines)
             and self._is_dead(node, removed)
         )
+
+    def _only_installs(self, function: cst.FunctionDef, removed: set[cst.CSTNode]) -> bool:
+        """True for a function in which nothing is left but words, and which is only called."""
+        lines = list(function.body.body)
+        if not any(line in removed for line in lines) or self._tree.scope(function) is not self._tree.module:
+            return False
+        calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
+        alone = all(call is not None and self._source.alone(call) is not None for call in calls)
+        return alone and all(self._does_nothing(line, removed, binds=False, tells=True) for line in lines)
 
 
 def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]:

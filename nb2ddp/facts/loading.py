@@ -22,6 +22,7 @@ _LOADER = re.compile(
 )
 #: Device maps that split a model over the GPUs there are, because one may not hold it.
 SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
+_PLANS = ("max_memory", "device_map_planner_kwargs")
 _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
 #: What takes a model that is placed already, unless it is given a device map.
 _TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")
@@ -71,7 +72,7 @@ _KINDS: Final = {
 
 
 def loads(tree: Tree) -> list[cst.Call]:
-    """Live calls that load a model's weights, in order."""
+    """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
     return [call for call in tree.live(cst.Call) if is_load(tree, call)]
 
 
@@ -79,7 +80,7 @@ def is_load(tree: Tree, call: cst.Call) -> bool:
     """True for `X.from_pretrained(...)` where X loads a model."""
     if _TAKES_MODEL.fullmatch(tree.qualified(call.func)):
         return keyword(call, "device_map") is not None
-    return is_loader(tree, call.func)
+    return is_loader(tree, call.args[0].value if is_partial(tree, call) else call.func)
 
 
 def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
@@ -88,19 +89,45 @@ def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
     return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
 
 
+def plans(tree: Tree, call: cst.Call) -> list[tuple[str, str]]:
+    """The arguments of a load that say how much of a model each GPU gets, with their texts."""
+    given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
+    texts = [(name, tree.text(plan.value)) for name, plan in given]
+    return [(name, text) for name, text in texts if not text.startswith("None")]
+
+
 def is_split(tree: Tree, call: cst.Call) -> bool:
     """True for a load that splits its model over the GPUs that one process sees."""
-    return constant(tree, call, "device_map") in SPLITTING
+    return bool(plans(tree, call)) or constant(tree, call, "device_map") in SPLITTING
+
+
+def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for `functools.partial(...)`."""
+    return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
+
+
+def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The class whose `from_pretrained` an expression stands for, by `functools.partial` too."""
+
+    def prepared(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        return value.args[0].value if isinstance(value, cst.Call) and is_partial(tree, value) else None
+
+    member = tree.member(tree.value(tree.followed(node, prepared)[-1]))
+    return member[0] if member is not None and member[1] == "from_pretrained" else None
 
 
 def _class(tree: Tree, node: cst.BaseExpression) -> str:
     """The full name of the class that a loading function loads with; empty for any other function."""
-    member = tree.member(tree.value(node))
-    return tree.family(tree.value(member[0])) if member is not None and member[1] == "from_pretrained" else ""
+    owner = _loads_with(tree, node)
+    return "" if owner is None else tree.family(tree.value(owner))
 
 
 def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:
-    """Expressions that hold what a name may be: a loop's values."""
+    """Expressions that hold what a name may be: a loop's values, a function's arguments."""
+    param = tree.definition(name)
+    if isinstance(param, cst.Param):
+        return [*filter(None, [param.default]), *values(tree, name)]
     return tree.backward_slice(name)[1:2]
 
 
@@ -181,8 +208,9 @@ def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
 
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
     """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
-    trained = trained_loads(tree, trainers, loads)
-    return next((_kind(tree, call) for call in trained or loads), ModelKind.UNKNOWN)
+    calls = [call for call in loads if not is_partial(tree, call)] or loads
+    trained = trained_loads(tree, trainers, calls)
+    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
 
 
 def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> list[cst.Call]:
@@ -210,7 +238,9 @@ def _kind(tree: Tree, load: cst.Call) -> ModelKind:
     """The kind of the model that a call loads, by its loader's class and by its name."""
     loader = _class(tree, load.func) or tree.qualified(load.func)
     name = model_name(tree, load)
-    described = " ".join([loader.rsplit(".", 1)[-1], name, _auto_model(tree, load)])
+    prepared = tree.value(load.func)
+    parts = [loader.rsplit(".", 1)[-1], name, _auto_model(tree, load)]
+    described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
     for kind, pattern in _KINDS.items():
         if re.search(pattern, described, re.IGNORECASE):
             return kind

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
 #: What sets variables from a file.
 _FROM_FILE = re.compile(r"dotenv(\.\w+)*\.load_dotenv|(\w+\.)*load_dotenv")
+#: A server on this machine, as an address names it.
+_SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
 #: Any service, as an address names it; keywords for an address.
 _ADDRESS = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0)[\w.-]+\.\w+(:\d+)?")
 _GIVEN = ("api_base", "base_url", "endpoint", "env_url", "server_url")
@@ -41,6 +43,8 @@ _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-
 #: A name of a key, or of Weights & Biases: `api_key`, `WNB_TOKEN`, `wb`; and of what is as long, but public.
 _OF_KEY = re.compile(r"(?i)(?<![a-z])((wandb|wnb|wb|api)_?)*(key|token|wandb|wnb|wb)(?![a-z])")
 _OF_HASH = re.compile(r"(?i)commit|revision|sha|hash|digest|checksum|cache")
+#: A command that starts a server.
+_STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
 class Kind(Enum):
@@ -137,6 +141,12 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield kind, name, checkpoint, False
     for folder, written in program.written_there:
         yield Kind.FOLDER, folder, written, False
+    calls = program.execution.calls()
+    started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
+    if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
+        for text in program.tree.live(cst.SimpleString):
+            if match := _SERVER.match(program.tree.content(text)):
+                yield Kind.SERVICE, f"a server at {match[0]}", text, False
     for name, node in _services(program):
         yield Kind.SERVICE, name, node, False
     for name, node in _tokens(program):
@@ -214,7 +224,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """
     tree, known = program.tree, {name for _, name, _ in program.settings}
     asking: list[tuple[str, cst.BaseExpression, cst.CSTNode, bool]] = [
-        (each.variable, each.call, each.call, each.may_skip)
+        (each.variable, each.call, each.test or each.call, each.may_skip)
         for each in program.questions
         if (each.variable not in known if each.is_login else not isinstance(tree.parents[each.call], cst.Expr))
     ]

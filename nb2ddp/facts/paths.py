@@ -25,6 +25,8 @@ from nb2ddp.syntax.tree import Tree, argument, method
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
 
+#: Kaggle's folders, from the one in which its notebooks run.
+_BESIDE_KAGGLE = re.compile(r"\.\./(?=(working|input)/)")
 #: Drive in the folder in which Colab's notebooks run, and what puts it there.
 _BESIDE_COLAB = re.compile(r"(\./)?(?=drive/My ?Drive(/|$))")
 _MOUNTS = re.compile(r"\.mount\(\s*['\"]/content/drive/?['\"]")
@@ -42,6 +44,8 @@ _SHELL_PATH = re.compile(
         r"/(?:content|kaggle)|(?:\./)?drive/My(?:\\? )?Drive"
     )
 )
+#: What gives the path that it is given.
+_PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: What copies or moves the first that it is given to the second.
 _MOVERS: Final = ("shutil.", "os.rename", "os.replace")
 #: Keywords for what is written.
@@ -195,7 +199,8 @@ def hosted_paths(execution: Execution, made: Made) -> Iterator[HostedPath]:
     """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
     for node, text, written in _paths(execution):
         uses = path_uses(execution.tree, node)
-        is_made = made.has(text) or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
+        is_made = made.has(text, node)
+        is_made = is_made or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
         is_idle = all(_is_reported(execution, use) or is_only_tried(execution, use) for use in uses)
         if not is_made and not is_idle and is_missed(execution, uses):
             yield HostedPath(written, node, made.has_here(text))
@@ -206,7 +211,8 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
     for node, text, _ in _paths(execution):
         is_bound = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
         is_kept = is_bound and not _is_given(execution, node, Does.TEST)
-        written = [text] * made.has(text) + made.below(text) * is_kept
+        is_target = made.has(text, node)
+        written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
 
@@ -229,10 +235,10 @@ def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
 
 
 def theirs(tree: Tree, text: str) -> str:
-    """A path from the root: `drive/MyDrive/a` is `/content/drive/MyDrive/a` in Drive."""
+    """A path from the root: `../input/a` is `/kaggle/input/a` in a notebook of Kaggle's, `drive/MyDrive/a` in Drive."""
     if _BESIDE_COLAB.match(text) and _MOUNTS.search(tree.source):
         return _BESIDE_COLAB.sub("/content/", text, 1)
-    return text
+    return _BESIDE_KAGGLE.sub("/kaggle/", text, 1) if _BESIDE_KAGGLE.match(text) and "/kaggle/" in tree.source else text
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]]:
@@ -257,19 +263,30 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]
 
 
 def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
-    """Where a path is used: in place, or by the name that it is bound to."""
-    bound = tree.parents[node]
-    return [*tree.bound_uses(bound)] or [node] if isinstance(bound, (cst.Assign, cst.Param)) else [node]
+    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
+
+    def path(node: cst.CSTNode) -> cst.Call | None:
+        call = argument_of(tree, node)
+        return call if call is not None and tree.qualified(call.func) in _PATHS else None
+
+    whole = tree.followed(node, path)[-1]
+    bound = tree.parents[whole]
+    return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, (cst.Assign, cst.Param)) else [whole]
 
 
 def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
-    """True for what the notebook only compares or tries: one of several, a branch for Colab or Kaggle."""
+    """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle.
+
+    A `try` that raises is none, and the branch for Colab or Kaggle is the one that no other machine takes.
+    """
     tree, inner = execution.tree, node
     for above in tree.ancestors(node):
         match above:
             case cst.Call() if hosted_name(tree, above) is not None:
                 return True  # `drive.mount("/content/drive")`, which goes
             case cst.Comparison() | cst.BooleanOperation():
+                return True
+            case cst.Try() if inner is above.body and not tree.within(above, cst.Raise):
                 return True
             case cst.List() | cst.Tuple() | cst.Set():
                 texts = [text for text in tree.texts(above) if "/" in text]
@@ -331,7 +348,8 @@ class Made:
         self.tree = tree
         names = {name.strip("'\"").rstrip("/") for maker in making if maker.is_sure for name in maker.names}
         paths = {name for name in names if name.strip("./ ") and not name.startswith("*")}
-        self._absolute = {path for path in paths if path.startswith("/") and not _THERE.fullmatch(path)}
+        self._filled = {path for path in paths if _THERE.fullmatch(path)}
+        self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
 
@@ -339,10 +357,14 @@ class Made:
         """The paths in a folder that the notebook makes."""
         return sorted(path for path in self._absolute if path.startswith(f"{folder.rstrip('/')}/"))
 
-    def has(self, text: str) -> bool:
-        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
+    def has(self, text: str, node: cst.CSTNode) -> bool:
+        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes.
+
+        For a command at `node` also for a folder of theirs that is there, and that the notebook writes files into.
+        """
         path = filled(self.tree, text).rstrip("/")
-        return _lies_in(path, self._absolute) or bool(self.below(path))
+        is_filled = isinstance(node, cst.Call) and path in self._filled and _WRITABLE.match(text) is not None
+        return is_filled or _lies_in(path, self._absolute) or bool(self.below(path))
 
     def has_here(self, text: str) -> bool:
         """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""

@@ -12,7 +12,8 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object
+from nb2ddp.facts.commands import kills_job
+from nb2ddp.facts.effects import WANDB, Does, gives_an_object, made_by
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.flow import argument_of, callees, reached
 from nb2ddp.facts.services import called_on
@@ -20,9 +21,11 @@ from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, keyword
 
-_APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
+_APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
+#: Builtins that give equal results for equal values in all processes.
+_BUILTINS = frozenset("abs all any bool float int isinstance len max min round sorted str sum".split())
 #: What a statement may leave out, or do elsewhere or later.
 _OPTIONAL = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
 
@@ -70,8 +73,9 @@ class Placement:
     @cached_property
     def _acting(self) -> list[cst.Call]:
         """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
-        calls = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER)
-        return [call for call in calls if self.execution.source.form(call) is None]
+        calls, form = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER), self.execution.source.form
+        commands = self.execution.effects.command
+        return [call for call in calls if form(call) is None and not kills_job(commands(call))]
 
     def _decide(self, call: cst.Call) -> Decision | None:
         does, function = self.execution.does(call), self.tree.function(call)
@@ -80,7 +84,11 @@ class Placement:
             return Decision(call, callers[0], tuple(e for each in callers for e in self.once(each, in_whole_job)))
         if self.runs_alone(call) or self._may_run_everywhere(call):
             return None
-        in_whole_job = does is Does.SAVE
+        has_run = does is Does.FETCH and made_by(self.tree, call, WANDB) not in (
+            "",
+            "wandb.Api",
+        )  # the main process alone
+        in_whole_job = does is Does.SAVE or has_run
         if edits := self.once(call, in_whole_job):
             return Decision(call, call, edits)
         if does is Does.WRITE and self._statement(call) is not self.tree.statement(call):
@@ -119,10 +127,16 @@ class Placement:
         """Put a statement under a guard; the others wait directly behind it, or below the block that not all enter."""
         header = "if is_main_process" if in_whole_job else "if local_rank == 0"
         if self._comes_by(line):
-            return (Guard(line, line, header, WAIT_CALL),)
+            return (Guard(line, line, header, "" if self._ends_training(line) else WAIT_CALL),)
         tops = dict.fromkeys(map(self.tree.top_statement, self.tree.run_from(line, self._calls)))
         waits = [top for top in tops if self.training.is_before_end(top) and top is not self.training.last]
         return (Guard(line, line, header), *(InsertAfter(top, WAIT_CALL) for top in waits))
+
+    def _ends_training(self, line: Statement) -> bool:
+        """True for what stands below the last training in its block: behind it all wait for each other."""
+        late = all(self.tree.start(event) < self.tree.start(line) for event in self.training.events)
+        again = self.tree.around(line, cst.For, cst.While, cst.FunctionDef) is not None
+        return late and not again and any(above is self.training.last for above in self.tree.ancestors(line))
 
     def shared(self, value: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.
@@ -267,14 +281,18 @@ class Placement:
         return True
 
     def _is_tried(self, node: cst.CSTNode) -> bool:
-        """True for what stands in a `try`, there or where its function is called."""
+        """True for what stands in a `try` or below `suppress`, there or where its function is called."""
         tree = self.tree
 
         def calls(place: cst.CSTNode) -> list[cst.Call]:
             function = tree.function(place)
             return tree.callers(function) if function is not None else []
 
-        return any(tree.around(place, cst.Try) for place in reached([node], calls))
+        around = [each for place in reached([node], calls) for each in tree.ancestors(place)]
+        return any(
+            isinstance(each, cst.Try) or (isinstance(each, cst.With) and "suppress(" in tree.text(each.items[0]))
+            for each in around
+        )
 
     def _is_optional(self, node: cst.CSTNode) -> bool:
         """True for an expression that may leave out what stands in it, or do it elsewhere or later."""
@@ -288,12 +306,15 @@ class Placement:
         return [*self.tree.callers(function), *applied]
 
     def _is_settled(self, statement: cst.If) -> bool:
-        """True for a test of constants that the notebook sets: all answer alike."""
+        """True for a test of constants that the notebook sets, or of what builtins make of them: all answer alike."""
         if "__name__" in self.tree.text(statement.test):  # `if __name__ == "__main__":`
             return True
-        parts = self.tree.backward_slice(statement.test)
-        names = [name for part in parts for name in self.tree.within(part, cst.Name)]
-        return all(self.tree.literal(name) is not ... for name in names)
+        tree, parts = self.tree, self.tree.backward_slice(statement.test)
+        names = [name for part in parts for name in tree.within(part, cst.Name) if tree.literal(name) is ...]
+        bound = [binding.value for name in names if (binding := tree.binding(name)) is not None]
+        plain = all(name.value in _BUILTINS or tree.binding(name) is not None for name in names) and None not in bound
+        calls = [call for part in parts for call in tree.within(part, cst.Call)]
+        return plain and all(tree.qualified(call.func) in _BUILTINS for call in calls)
 
 
 def _placed_by(edits: tuple[Edit, ...]) -> list[cst.CSTNode]:

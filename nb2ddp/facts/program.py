@@ -88,7 +88,7 @@ class Program(Source):
 
     @cached_property
     def loads(self) -> list[cst.Call]:
-        """The calls that load a model's weights, in order."""
+        """The calls that load a model's weights, or prepare to, in order."""
         return loads(self.tree)
 
     @cached_property
@@ -161,7 +161,7 @@ class Program(Source):
     @cached_property
     def tokens_to_fill_in(self) -> dict[cst.BaseExpression, str]:
         """The texts that stand for a token, with the variables that hold these tokens."""
-        return tokens_to_fill_in(self.tree, self.effects)
+        return tokens_to_fill_in(self.tree, self.effects, self.settings)
 
     @cached_property
     def local_paths(self) -> list[LocalPath]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -14,13 +14,26 @@ from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, tok
 from nb2ddp.facts.values import resolved
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
+from nb2ddp.syntax.environ import READS, SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
+#: Tests that say no, and that say yes: `not x`, `x is None`, `x not in y`; `x`, `x is not None`, `x in y`.
+_NO = (cst.Not, cst.Is, cst.NotIn)
+_YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
 #: A variable's name, but none that only says where a notebook runs.
 _VARIABLE = re.compile(r"\b(?!KAGGLE_KERNEL|COLAB_)[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
+#: The libraries of services, and the variables in which they look for a key.
+_KEYS = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "cohere": "CO_API_KEY",
+    "google.genai": "GOOGLE_API_KEY",
+    "google.generativeai": "GOOGLE_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistralai": "MISTRAL_API_KEY",
+    "openai": "OPENAI_API_KEY",
+}
 
 
 @dataclass(frozen=True)
@@ -32,12 +45,14 @@ class Question:
         variable: the environment variable that answers.
         is_login: it logs in to a service, whose library reads the variable by itself.
         may_skip: the notebook says that it goes on without an answer.
+        test: the test whether this variable is set, where nothing but its branch binds the answer.
     """
 
     call: cst.Call
     variable: str
     is_login: bool
     may_skip: bool
+    test: cst.If | None = None
 
 
 def questions(source: Source, effects: Effects) -> list[Question]:
@@ -61,19 +76,33 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     variable = _variable(tree, call, asking)
-    return Question(call, variable, is_login=False, may_skip=_may_skip(tree, call))
+    return Question(call, variable, is_login=False, may_skip=_may_skip(tree, call), test=_test(tree, call, variable))
 
 
 def _may_skip(tree: Tree, call: cst.Call) -> bool:
-    """Whether the notebook goes on without an answer: `if not key: key = None`."""
+    """Whether the notebook goes on without an answer: `if not key: key = None`, `input() or "me"`."""
     answer = tree.extended(call, cst.Attribute, cst.Call)
     bound = tree.parents[answer]
     uses = [answer, *(tree.bound_uses(bound) if isinstance(bound, cst.Assign) else ())]
     tops = [tree.extended(use, cst.UnaryOperation, cst.NamedExpr) for use in uses]
-    tests = [tree.parents[top] for top in tops]
     return any(_MAY_SKIP.search(text) for text in _said(tree, call)) or any(
-        isinstance(test, cst.If) and not stops(tree, test) for test in tests
+        (isinstance(test, cst.If) and test.test is top and not stops(tree, test))
+        or (isinstance(test, cst.IfExp) and test.test is top)
+        or (isinstance(test, cst.BooleanOperation) and test.left is top)
+        for top, test in ((top, tree.parents[top]) for top in tops)
     )
+
+
+def _test(tree: Tree, call: cst.Call, variable: str) -> cst.If | None:
+    """The test below which a question is asked where its variable is not set, where nothing else binds the answer."""
+    test = tree.around(call, cst.If)
+    if test is None or test.orelse is not None or tree.parents[test] is not tree.module:
+        return None
+    start, end = tree.span(test)
+    bound = [each.offset for name in tree.binds(test) for each in tree.bindings(name)]
+    is_own = bool(bound) and all(start <= offset < end for offset in bound)
+    is_plain = all(isinstance(each, (cst.SimpleStatementLine, cst.BaseSmallStatement)) for each in test.body.body)
+    return test if is_own and is_plain and variable in _missing(tree, call) else None
 
 
 def _missing(tree: Tree, call: cst.Call) -> list[str]:
@@ -82,7 +111,11 @@ def _missing(tree: Tree, call: cst.Call) -> list[str]:
     inner: cst.CSTNode = call
     for above in tree.ancestors(call):
         if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
-            found += [text for part in tree.backward_slice(above.test) for text in tree.texts(part)]
+            test: cst.CSTNode = above.test
+            test = test.comparisons[0] if isinstance(test, cst.Comparison) else test
+            test = getattr(test, "operator", test)
+            if isinstance(test, _NO if inner is above.body else _YES):
+                found += [text for part in tree.backward_slice(above.test) for text in tree.texts(part)]
         inner = above
     return found
 
@@ -104,6 +137,8 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
         taken = tree.around(use, cst.Assign)  # of `answer.strip()` too
         if taken is not None and taken.value is tree.extended(use, cst.Attribute, cst.Call):
             targets += [environ_key(tree, each.target) for each in taken.targets]
+        if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
+            targets.append(tree.literal(use.args[0].value))
     named = [match[0] for text in (*_said(tree, call), *_missing(tree, call)) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
@@ -112,18 +147,42 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
 
 
 def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode | None:
-    """What the answer is assigned to."""
+    """What the answer is assigned to, or the keyword it is passed under."""
     for above in tree.ancestors(call):
+        if isinstance(above, cst.Arg) and above.keyword is not None:
+            return above.keyword
         if isinstance(above, cst.Assign):
             here = [each for each in tree.within(above, cst.Call) if each in asking]
             return above.targets[0].target if len(here) == 1 else None
+        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
+            return above.target
     return None
 
 
-def tokens_to_fill_in(tree: Tree, effects: Effects) -> dict[cst.BaseExpression, str]:
-    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens."""
-    found = ((_placeholder(tree, given), variable) for given, variable in given_tokens(tree, effects))
-    return {text: variable for text, variable in found if text is not None}
+def tokens_to_fill_in(
+    tree: Tree, effects: Effects, settings: Iterable[tuple[cst.CSTNode, object, object]]
+) -> dict[cst.BaseExpression, str]:
+    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens.
+
+    Of a `%env` it is the call that stands for it.
+
+    Args:
+        tree: the notebook's code.
+        effects: what its calls do.
+        settings: what sets a variable, the variable, and the value.
+    """
+    found = dict[cst.BaseExpression, str]()
+    set_here = [each for each in settings if tree.is_live(each[0])]
+    is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb asks for no key
+    for node, name, value in set_here:
+        is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and is_unconditional(tree, node)
+        is_named = isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name)
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and is_named and is_open:
+            found[node] = str(name)
+    for given, variable in given_tokens(tree, effects):
+        if (text := _placeholder(tree, given)) is not None:
+            found[text] = variable
+    return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
@@ -136,13 +195,18 @@ def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | No
 
 
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """What is given as a token to a login, an upload, or a variable, and that variable."""
+    """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
     for call in tree.live(cst.Call):
-        client = tree.qualified(call.func).startswith("huggingface_hub.")
+        service = next((name for name in _KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
+        if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
+            yield filled.value, _KEYS[service]
+        uploads, client = keyword(call, "push_to_hub"), tree.qualified(call.func).startswith("huggingface_hub.")
         if (token := token_of(tree, call)) is not None:
             yield token, variable_of(tree, call) or HUB_TOKEN
         elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
+        elif uploads is not None and tree.literal(uploads.value) is True:
+            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
     for assign in tree.live(cst.Assign):
         key = environ_key(tree, assign.targets[0].target)
         is_open = tree.literal(assign.value) == "" and not isinstance(assign.value, cst.SimpleString)

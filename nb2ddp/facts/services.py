@@ -19,7 +19,6 @@ _IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparis
 #: What gives an open connection, which no other process can take.
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
 
-
 #: The variable that says which GPUs a program sees.
 _GPUS: Final = "CUDA_VISIBLE_DEVICES"
 

@@ -26,6 +26,7 @@ class Traces:
         self.tree = effects.tree
         self.training = training
         self._does = effects.of
+        self._is_shell = effects.is_shell
 
     def _calls(self, code: cst.CSTNode) -> list[cst.Call]:
         return [call for call in self.tree.within(code, cst.Call) if self.tree.is_live(call)]
@@ -87,8 +88,17 @@ class Traces:
         return all(self._is_its_own(code, owner) for owner in (*changed, *filter(None, owners)))
 
     def _is_its_own(self, code: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """True for an object that code has made: bound there to what a call or a display gives, or opened."""
-        made = self._made_in(code, node)
+        """True for an object that code has made: bound there to what a call or a display gives, or opened.
+
+        What a method of an object gives belongs to whom the object does: `known.get("a")`, but not `json.load(file)`.
+        """
+
+        def owner(node: cst.CSTNode) -> cst.CSTNode | None:
+            made = self._made_in(code, node)
+            is_own = isinstance(made, cst.Call) and self.tree.qualified(made.func).startswith(".")
+            return receiver(made) if is_own else None
+
+        made = self._made_in(code, self.tree.followed(node, owner)[-1])
         return made is not None and not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
 
     def _made_in(self, code: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
@@ -110,5 +120,7 @@ class Traces:
         lines = [call for call in calls if isinstance(tree.parents[call], cst.Expr)]
         bound = [call for call in calls if is_block and isinstance(tree.parents[call], cst.Assign)]
         lines += [call for call in bound if tree.qualified(call.func).startswith(".")]
-        unknown = [call for call in lines if not (self._does(call) & act or callees(self.tree, [call]))]
+        unknown = [
+            call for call in lines if not (self._does(call) & act or callees(self.tree, [call]) or self._is_shell(call))
+        ]
         return all((owner := receiver(call)) is not None and self._is_its_own(code, owner) for call in unknown)

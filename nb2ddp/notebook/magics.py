@@ -43,6 +43,8 @@ _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
     " pwd reset rm rmdir uv who whos".split()
 )
+#: The like whose rest is never Python after the bare name.
+_AUTOMAGICS_WITH_ARGUMENTS = frozenset("config env load_ext reload_ext run set_env time timeit".split())
 _AUTOMAGIC = re.compile(r"(?P<name>\w+)(?:[ \t]+(?P<arguments>[^=\s].*))?")
 
 
@@ -216,6 +218,9 @@ def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
     if len(code) != 1:
         return None
     match = _AUTOMAGIC.fullmatch(code[0])
-    if not match or match["name"] in bound or match["name"] not in _AUTOMAGICS:
+    if not match or match["name"] in bound:
+        return None
+    known = match["name"] in _AUTOMAGICS or (match["arguments"] and match["name"] in _AUTOMAGICS_WITH_ARGUMENTS)
+    if not known or (match["arguments"] or " ")[0] in "([":
         return None
     return _line_magic(match["name"], match["arguments"] or "", code[0])

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting, holder
+from nb2ddp.facts.environment import Setting, first_import, holder
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import added
-from nb2ddp.facts.loading import SPLITTING, is_split, trained_loads, trains_whole
+from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained_loads, trains_whole
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule, without_names
-from nb2ddp.syntax.arguments import Passed, passed
-from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, set_argument
+from nb2ddp.syntax.arguments import Passed, entry, passed
+from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword, set_argument
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
@@ -41,9 +42,17 @@ def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
         is_split = splits and given is not None and tree.literal(given.value) in SPLITTING
         if text.startswith("local_rank") or _CPU.search(text) or is_split:
             continue
+        if given is None and is_partial(tree, tree.value(call.func)):
+            continue  # passed where the call is prepared
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
         yield Finding(call, f"{said}: {_SPREAD_LOAD if splits else _PLACED}", (edit,))
+    for call in program.training.arguments:
+        kwargs = passed(tree, call, "model_init_kwargs")
+        given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
+        if given is not None and not tree.text(given.value).startswith("local_rank"):
+            said = f"device_map = {tree.text(given.value)}: {_PLACED}"
+            yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
     for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
             yield Finding(call, _ENGINES, todo=True)
@@ -122,10 +131,6 @@ def launcher_variable_set(program: Program) -> Iterator[Finding]:
             yield Finding(loop, f"{names[0]} {_STAYS}", todo=True)
 
 
-_SPLIT = (
-    "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on each: if one GPU"
-    " cannot hold it, start one process (python ...), which goes on to split it"
-)
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
 _ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
 
@@ -139,8 +144,15 @@ def model_split_over_gpus(program: Program) -> Iterator[Finding]:
             yield Finding(call, _ALONE, (AddToSetup("refuse_several_processes()", before_imports=True),), Severity.NOTE)
         return
     for call in program.loads:
+        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans(tree, call)]
+        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, value) for name, value in alone)
         if is_split(tree, call):
-            yield Finding(call, _SPLIT)
+            yield Finding(
+                call,
+                "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"
+                " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
+                edits=edits,
+            )
     for call in program.execution.calls(_PARALLEL):
         said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
         yield Finding(call, said, todo=True)
@@ -161,12 +173,25 @@ def setting_after_import(program: Program) -> Iterator[Finding]:
             edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
         said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
         yield Finding(node, said, edits, fixed=True)
+    yield from _hidden(program)
     for statement in tree.of(cst.Import):
         others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
         uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             edit = without_names(program, statement, others) if others else Remove(statement)
             yield Finding(statement, _IMPORTED, (edit,))
+
+
+def _hidden(program: Program) -> Iterator[Finding]:
+    """Modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
+    tree = program.tree
+    for assign in tree.of(cst.Assign):
+        name = environ_key(tree, assign.targets[0].target, "sys.modules")
+        is_early = tree.start(assign) < first_import(tree) and tree.is_top_level(assign)
+        if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
+            said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
+            hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)
+            yield Finding(assign, said, (Remove(assign, comments_above=True), hidden))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:

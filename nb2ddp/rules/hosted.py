@@ -118,6 +118,8 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
         yield start, end
     elif any(line in removed or not removed.isdisjoint(small_statements(line)) for line in lines):
         for block in _COMMENTS.finditer(source, start, end):
+            if any(tree.start(head(line)) < block.start() < tree.span(line)[1] for line in lines):
+                continue
             below = next((line for line in lines if tree.start(head(line)) > block.start()), lines[-1])
             is_title = block.start() == start and source.startswith("\n", block.end())
             says = _OF_INSTALL if below in removed else _OF_VERSIONS
@@ -138,7 +140,7 @@ def _is_remark(program: Program, cell: int) -> bool:
         return False
     if _SWITCHED_OFF.search(text) or OF_NO_CODE.search(text):
         return bool(_SWITCHED_OFF.search(text)) and not LICENCE.search(text)
-    return bool(listed)
+    return bool(listed) or bool(program.installs.statements and _OF_INSTALL.search(text))
 
 
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
@@ -245,8 +247,9 @@ def question_to_a_person(program: Program) -> Iterator[Finding]:
         yield _login(program, question) if question.is_login else _asked(program, question)
     for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
-            said = f"{program.tree.text(text)} stands for a token: set {variable} in the environment"
-            yield Finding(text, said, (_read(program.tree, text, variable),))
+            form = program.form(text)
+            said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
+            yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
 
 
 def _login(program: Program, question: Question) -> Finding:
@@ -264,16 +267,20 @@ def _asked(program: Program, question: Question) -> Finding:
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
+    edit = _read(program, call, variable, question.may_skip)
+    # a test whether the variable is not set becomes one whether it is
+    test = [Replace(question.test.test, f'"{variable}" in os.environ')] if question.test else []
     may = ", or leave it out" if question.may_skip else ""
-    again = tree.around(call, cst.While, cst.For) is not None
+    again = tree.around(call, cst.While, cst.For) is not None and isinstance(edit, Replace)
     loop = "; the loop gets the same answer each time: take it out" if again else ""
-    edit = _read(tree, call, variable, question.may_skip)
-    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit,), todo=again)
+    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit, *test), todo=again)
 
 
-def _read(tree: Tree, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
+def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
     """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
-    owner = tree.parents[asked]
-    if isinstance(owner, cst.Assign) and sets_only(tree, owner, variable):
+    owner = program.tree.parents[asked]
+    if isinstance(owner, cst.Expr) or (  # `%env HF_TOKEN=hf_xxx`
+        isinstance(owner, cst.Assign) and sets_only(program.tree, owner, variable)
+    ):
         return Remove(owner)
     return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')

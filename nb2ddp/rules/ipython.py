@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
+from itertools import count
 
 import libcst as cst
 
 from nb2ddp.facts.commands import (
+    is_of_its_shell,
+    kills_job,
     never_ends,
     only_shows,
     without_comment,
     without_installs,
     words,
 )
-from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS
+from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import assignment, packages_of
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
@@ -24,7 +28,7 @@ from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX, is_published
-from nb2ddp.syntax.edits import AddToSetup, Remove, Replace
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Remove, Replace
 
 _QUOTES = "Python before 3.12 stops at this f-string, whose quotes stand inside it, too; the script uses others inside"
 _NEWER = "this f-string needs Python 3.12 or newer, and so does the script: older ones stop with a SyntaxError"
@@ -63,6 +67,7 @@ _IN_PYTHON = "works in a notebook only; the script does the same in Python"
 _LEFT_OUT = "works in a notebook only; the script leaves it out"
 _UNKNOWN = "works in a notebook only, so the script does not run it: write what it does in Python"
 _BELOW = "works in a notebook only; the script keeps the code below it"
+_CAUGHT = "holds what %%capture caught; a script prints that at once, so there is nothing to show here"
 _NO_CODE = "runs no code; the script keeps it as a comment"
 #: Cell magics that run a shell, and those whose body is no code.
 _SHELLS = ("bash", "sh")
@@ -81,6 +86,7 @@ def cell_magic(program: Program) -> Iterator[Finding]:
             if form.name in PYTHON_CELL_MAGICS:
                 edit = Remove(statement, comment=trailing_comment(form.text))
                 yield Finding(call, f"%%{form.name} {_BELOW}", (edit,))
+                yield from _captured(program, form)
         elif code := _code_of_cell(program, call, form, form.body):
             edits = (Replace(statement, code), *program.placement.once(statement))
             yield Finding(call, f"%%{form.name} {_IN_PYTHON}", edits)
@@ -88,6 +94,19 @@ def cell_magic(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"%%{form} {_NO_CODE}", (commented,))
         else:
             yield Finding(call, f"%%{form} {_UNKNOWN}", (commented,), todo=True)
+
+
+def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
+    """Uses of the name that `%%capture name` binds: a script captures nothing."""
+    tree = program.tree
+    names = [word for word in without_comment(form.text).split() if word.isidentifier() and form.name == "capture"]
+    for use in [use for name in names[:1] for use in tree.loads(name)]:
+        part, line = tree.parents[use], tree.around(use, cst.Expr)
+        said = f"{use.value} {_CAUGHT}"
+        if line is not None and re.match(rf"{use.value}\b|print\(", tree.text(line)):
+            yield Finding(use, said, (Remove(line, comments_above=True),))
+        elif isinstance(part, cst.Attribute):
+            yield Finding(use, said, (Replace(part, '""'),), severity=Severity.WARNING)
 
 
 def _code_of_cell(program: Program, call: cst.Call, form: Syntax, body: str) -> str:
@@ -110,7 +129,7 @@ _STEERING = NOTEBOOK_MAGICS | {"time", "timeit", "prun", "memit", "mprun", "lpru
 def line_magic(program: Program) -> Iterator[Finding]:
     """`%env` sets `os.environ`, `%cd` becomes `os.chdir`, `%time f()` becomes `f()`; others and `name?` are removed."""
     for call, form in program.forms_of(Kind.LINE_MAGIC, Kind.HELP, Kind.AUTOCALL):
-        if program.installs.is_install(call):
+        if program.installs.is_install(call) or call in program.tokens_to_fill_in:
             continue
         is_alone = program.alone(call) is not None
         code = _code_of_line(program, call, form)
@@ -145,7 +164,7 @@ def shell_command(program: Program) -> Iterator[Finding]:
     """`!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training."""
     for call, form in program.forms_of(Kind.SHELL):
         is_login = variable_of_command(form.command) is not None
-        if not (program.installs.covers(call) or is_login):
+        if not (program.installs.covers(call) or is_login or kills_job(form.command)):
             yield from _found(program, call, form.command)
 
 
@@ -171,7 +190,8 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     else:
         run = Replace(statement, f"{parsed.run}  {trailing_comment(command)}".rstrip())
         place = placement.on_main_process if only_shows(text) else placement.once
-        yield Finding(call, message, (run, *place(statement)))
+        ends_others = program.execution.does(call) & Does.KILL and program.execution.runs(call, Phase.DURING)
+        yield Finding(call, message, (run, *(() if ends_others else place(statement))))
 
 
 def _needless(program: Program, call: cst.Call, text: str) -> str:
@@ -180,8 +200,38 @@ def _needless(program: Program, call: cst.Call, text: str) -> str:
         return "runs nothing"
     if never_ends(text):
         return "runs until a person stops it"
+    if is_of_its_shell(text):
+        return "changes nothing but its own shell, which ends"
     before = program.training.last is not None and not program.execution.runs(call, Phase.AFTER)
     return "only shows something" if before and only_shows(text) else ""
+
+
+_AWAIT = "await outside a function works in a notebook only; the script runs it with asyncio.run"
+_ASYNC = (
+    "async for and async with outside a function work in a notebook only, so there is no script: move them into an"
+    " async function and run it with asyncio.run"
+)
+
+
+@rule("DDP314")
+def await_outside_function(program: Program) -> Iterator[Finding]:
+    """`await x` at module level becomes `asyncio.run(x)`."""
+    tree = program.tree
+    outer = [node for node in tree.of(cst.Await) if tree.function(node) is None]
+    numbers = count(1)
+    for node in [node for node in outer if tree.around(node, cst.Await) is None]:
+        call, edits = node.expression, list[Edit]()
+        code = f"asyncio.run({tree.text(call)})"
+        is_plain = isinstance(call, cst.Call) and not tree.qualified(call.func).startswith("asyncio.")
+        if not is_plain or len(tree.within(node, cst.Await)) > 1:  # which needs a running loop
+            name = program.name(f"run_async_{next(numbers)}")
+            body = f"async def {name}():\n    return {tree.text(node)}\n"
+            code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]
+        yield Finding(node, _AWAIT, (*edits, Replace(node, code)))
+    for keyword in tree.of(cst.Asynchronous):
+        owner = tree.parents[keyword]
+        if not isinstance(owner, cst.FunctionDef) and tree.function(owner) is None:
+            yield Finding(owner, _ASYNC, severity=Severity.ERROR)
 
 
 _NAMES = ("get_ipython", "IPython.get_ipython", "IPython.core.getipython.get_ipython")

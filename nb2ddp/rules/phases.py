@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase, Who
+from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, gpus_of, questions
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, made_alone, rule, shown
+from nb2ddp.rules.rule import Finding, left_out, made_alone, rule, shown
 from nb2ddp.script.inserted import LEAVE_GPUS
 from nb2ddp.script.templates import render
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, Wrap
-from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, SetKeyword, Wrap
+from nb2ddp.syntax.tree import Function, Statement, Tree, argument, keyword, small_statements
 
 _ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
 _WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
@@ -122,8 +124,10 @@ def _starts(program: Program, call: cst.Call) -> bool:
     return bool(started or _CALLS.fullmatch(program.tree.qualified(call.func)))
 
 
+_BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
 _SERVES = "serves until a person stops it, and what stands below waits for that: start it as a program of its own"
 _OUTLIVES = "starts a program that would go on after the job; the script ends it"
+_HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
 #: What waits for a program, or ends it.
 _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
 
@@ -131,11 +135,20 @@ _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "
 @rule("DDP322")
 def served_until_stopped(program: Program) -> Iterator[Finding]:
     """A server that runs until a person stops it gets a `TODO`; one beside the script ends with it."""
+    beside = set[Function | None]()
+    for call in program.execution.calls(_BESIDE):
+        target = keyword(call, "target")
+        functions = handed_on(program.tree, [target.value])[0] if target is not None else []
+        serving = [function for function in functions if program.execution.has(function, Does.SERVE)]
+        beside.update(serving)
+        is_server = serving or (target is not None and program.effects.is_server(target.value))
+        if is_server and keyword(call, "daemon") is None and program.execution.runs(call):
+            yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
     for call in program.execution.calls("subprocess.Popen"):
         if edits := _ended(program.tree, call):
             yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
     for call in program.execution.calls(does=Does.SERVE):
-        if program.execution.phase(call):
+        if program.execution.phase(call) and program.tree.enclosing_function(call) not in beside:
             yield Finding(call, f"{shown(program, call)} {_SERVES}", todo=True)
 
 
@@ -198,14 +211,17 @@ _OTHERS = (
     "ends programs of the whole machine, those too that other ranks wait for, and their rewards then count as "
     "failures: end only what this process started, by its process id"
 )
+_ITSELF = "ends all programs of its kind on the machine, this job among them; the script leaves it out"
 
 
 @rule("DDP412")
 def programs_of_others_ended(program: Program) -> Iterator[Finding]:
-    """A command of a reward that ends other ranks' programs gets a `TODO`."""
+    """A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`."""
     tree, seen = program.tree, set[object]()
     for call in program.execution.calls(does=Does.KILL):
         command, owner = program.effects.command(call), tree.enclosing_function(call)
         if program.execution.runs(call, Phase.DURING) and owner not in seen:
             seen.add(owner)
             yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
+        elif owner not in seen and kills_job(command):
+            yield Finding(call, f"{command!r} {_ITSELF}", (left_out(program, call),))

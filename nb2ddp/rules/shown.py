@@ -135,7 +135,7 @@ def figure_shown(program: Program) -> Iterator[Finding]:
     for statement, drawing in program.drawings.items():
         line = tree.statement(statement)
         alone = len(small_statements(line)) == 1
-        code, edits = drawing.code(tree), tuple[Edit, ...]()
+        code, edits = drawing.code(program.execution)
         pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
         suite = list(getattr(tree.parents[line], "body", ()))
         above = suite[suite.index(line) - 1] if line in suite[1:] else line
@@ -143,7 +143,7 @@ def figure_shown(program: Program) -> Iterator[Finding]:
             yield Finding(statement, _CLOSES, (Replace(statement, f"{pyplot}.close()"),))
             continue
         if alone:
-            edits = program.placement.on_main_process(statement)
+            edits = (*program.placement.on_main_process(statement), *edits)
             code = re.sub(r"\n(?!\n)", "\n" + tree.indentation(line), code)
             edits += (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
         yield Finding(statement, _SAVED, (Replace(statement, code), *edits))

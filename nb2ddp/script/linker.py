@@ -27,7 +27,9 @@ PROCESS = "process"
 _MACHINES = "machines"
 #: What code that rules insert names beside the functions, and how it is imported.
 _IMPORTS = {
+    "asyncio": "import asyncio",
     "atexit": "import atexit",
+    "contextlib": "import contextlib",
     "subprocess": "import subprocess",
     "timedelta": "from datetime import timedelta",
     "PartialState": "from accelerate import PartialState",

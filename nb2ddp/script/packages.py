@@ -314,6 +314,8 @@ class _Reading:
                     return ""
                 if colab is None and not in_body and self._installs_in(above.body):
                     return f"installed unless {texts[1]}"
+            elif isinstance(above, cst.Try) and isinstance(below, cst.ExceptHandler) and self._installs_in(above.body):
+                return "a fallback if another install fails"
             below = above
         return None
 
@@ -419,6 +421,10 @@ class _Reading:
                 self._add_for("soundfile", sound, "datasets 3 decodes sounds with it")
             else:
                 self._add_for("torchcodec", sound, "datasets 4 decodes sounds with it; it needs ffmpeg")
+        for pair in self.tree.live(cst.DictElement):
+            is_sound = (self.tree.literal(pair.key), self.tree.literal(pair.value)) == ("type", "audio")
+            if is_sound and "torchcodec" not in self.packages:
+                self._add_for("librosa", pair, "transformers reads sounds of messages with it")
 
     # -- versions -------------------------------------------------------------------------------------------
 

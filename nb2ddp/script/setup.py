@@ -98,13 +98,16 @@ def _joined(functions: tuple[str, ...], calls: Sequence[str]) -> str:
 def _settings(early: list[Setting]) -> list[str]:
     """Return the notebook's settings from before the import of Unsloth, with comments on moved ones."""
     lines: list[str] = []
-    for name in dict.fromkeys(setting.name for setting in early):
-        own = [setting for setting in early if setting.name == name]
+    pairs = dict.fromkeys((setting.name, setting.test) for setting in early)
+    for name, test in sorted(pairs, key=lambda pair: pair[1]):
+        own = [setting for setting in early if (setting.name, setting.test) == (name, test)]
         moved = [setting for setting in own if setting.moves]
         beside, *others = dict.fromkeys(setting.beside for setting in moved if setting.beside) or [""]
         lines += dict.fromkeys([comment for setting in moved for comment in setting.comments] + others)
         *_, last = [setting for setting in own if not setting.is_default] or own[:1]
         key, value = quoted(name), quoted(last.value)
         line = f"os.environ.setdefault({key}, {value})" if last.is_default else f"os.environ[{key}] = {value}"
-        lines.append(f"{line}  {beside}".rstrip())
+        if test and (header := f"if {test}:") not in lines:
+            lines.append(header)
+        lines.append(f"    {line}" if test else f"{line}  {beside}".rstrip())
     return lines

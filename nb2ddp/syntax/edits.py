@@ -62,6 +62,15 @@ class SetKeyword(Edit):
 
 
 @dataclass(frozen=True)
+class SetUnpacked(Edit):
+    """Add `name: value` to what a call unpacks: `**settings` becomes `**{**settings, "name": value}`."""
+
+    argument: cst.Arg
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
 class InsertBefore(Edit):
     """Put lines above a statement, at its indentation, below the comments that stand above it."""
 
@@ -140,7 +149,7 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: boo
     unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
     if unpacked is None or keyword(call, name) is not None:
         return SetKeyword(call, name, value)
-    return Wrap(unpacked.value, "{**", f', "{name}": {value}}}')  # which holds the name, or may hold it
+    return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
 
 
 def written(edit: Edit) -> list[str]:
@@ -197,13 +206,14 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     edits = list(dict.fromkeys(edits))
     above = [_above(tree, edit, cells) for edit in edits if isinstance(edit, (InsertBefore, InsertAbove))]
     below = [_below(tree, edit) for edit in edits if isinstance(edit, InsertAfter)]
+    added = [part.start for part in above] + [part.end - 1 for part in below]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
-    removed = _removed(tree, removals.values())
+    removed = _removed(tree, removals.values(), added)
     cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
-    cut += _remove(tree, removals.values(), removed, cells)
+    cut += _remove(tree, removals.values(), removed, added, cells)
     guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= removed.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
-    parts = [*_changes(tree, edits), *_keywords(tree, edits)]
+    parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
     # of those that begin and end together, the first holds the others; of lines the last one that is asked for
     return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut])
 
@@ -234,6 +244,20 @@ def _changes(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
             yield Part(*tree.span(edit.node), edit.text)
         elif isinstance(edit, Wrap):
             yield Part(*tree.span(edit.node), None, edit.before, edit.after)
+
+
+def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
+    """What is added to what calls unpack."""
+    added: dict[cst.Arg, str] = defaultdict(str)
+    for edit in edits:
+        if isinstance(edit, SetUnpacked):
+            added[edit.argument] += f', "{edit.name}": {edit.value}'
+    for argument, items in added.items():
+        whole = argument.value
+        if isinstance(whole, cst.Dict) and whole.elements:
+            yield Part(*tree.span(whole.elements[-1]), after=items)
+        else:
+            yield Part(*tree.span(whole), None, "{**", f"{items}}}")
 
 
 def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
@@ -316,8 +340,12 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     yield after, below if has_comma else below[:-1]
 
 
-def _removed(tree: Tree, removals: Iterable[Remove]) -> dict[cst.CSTNode, Remove]:
-    """The whole lines and blocks that go, each with a removal of it or of its last part."""
+def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
+    """The whole lines and blocks that go, each with a removal of it or of its last part.
+
+    A `try` whose body goes, or what handles its error, goes with it, unless other edits add text to it, at some
+    offsets. So does a test of names.
+    """
     removed: dict[cst.CSTNode, Remove] = {}
     parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
     for removal in removals:
@@ -325,19 +353,46 @@ def _removed(tree: Tree, removals: Iterable[Remove]) -> dict[cst.CSTNode, Remove
             parts[tree.parents[removal.statement]].append(removal)
         else:
             removed[removal.statement] = removal
-    return removed | {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
+    removed |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
+    blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if removed else []
+    for block in reversed(tree.in_order(blocks)):
+        body: Sequence[cst.CSTNode] = block.body.body
+        goes_on = getattr(block, "finalbody", None) or block.orelse
+        decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
+        if goes_on or decides or not all(statement in removed for statement in body):
+            continue
+        start, end = tree.span(block)
+        kept = any(_comment(tree, statement, removed[statement]) for statement in body)
+        if not kept and not any(start <= offset < end for offset in added):
+            removed[block] = Remove(block, keep_comment=False, comments_above=True)
+    return removed
+
+
+def _asks(tree: Tree, test: cst.BaseExpression) -> bool:
+    """True for a test that does more than read names."""
+    return any(tree.within(test, kind) for kind in (cst.Call, cst.NamedExpr, cst.Subscript, cst.Await))
 
 
 def _remove(
     tree: Tree,
     removals: Iterable[Remove],
     removed: dict[cst.CSTNode, Remove],
+    added: list[int],
     cells: Sequence[int],
 ) -> Iterator[Part]:
-    """Removals line by line; a suite that loses all its statements, and one of several on a line, leave a `pass`."""
-    for removal in removals:
-        if isinstance(removal.statement, cst.BaseSmallStatement) and tree.parents[removal.statement] not in removed:
-            yield Part(*tree.span(removal.statement), "pass")
+    """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
+
+    It stays where other edits add text to it, at some offsets.
+    """
+    parts = [r.statement for r in removals if tree.parents[r.statement] not in removed]
+    for part in parts:
+        if isinstance(part, cst.BaseSmallStatement):
+            yield Part(*_part(tree, part, parts), "")
+    bare = {statement for statement, removal in removed.items() if not _comment(tree, statement, removal)}
+    for branch in tree.of(cst.Else):
+        start, end, _ = _lines(tree, branch)
+        if bare.issuperset(branch.body.body) and not any(start <= offset < end for offset in added):
+            yield Part(start, end, "")
     for statement, removal in removed.items():
         suite = tree.parents.get(statement)
         if isinstance(statement, cst.SimpleStatementSuite):
@@ -359,10 +414,19 @@ def _remove(
 
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
     """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
-    is_last = statement in getattr(tree.parents.get(statement), "body", ())[-1:]
+    is_last = statement in getattr(tree.parents.get(statement), "body", ())[-1:] or isinstance(statement, cst.Try)
     above = _comments_above(tree, statement, cells)
     ends = is_last or end in cells or not tree.source[end : tree.line_end(end)].strip()
     return above if ends and not _NO_WORDS.search(tree.source[above:start]) else start
+
+
+def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]) -> tuple[int, int]:
+    """Where one of the statements of `a; b; c` stands with the semicolon that goes with it, when some of them go."""
+    line = small_statements(tree.parents[part])
+    start, end = tree.span(part)
+    if part is not line[-1]:
+        return start, tree.start(line[line.index(part) + 1])
+    return max(tree.span(statement)[1] for statement in line if statement not in parts), end
 
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
@@ -393,4 +457,5 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 def _deeper(text: str) -> str:
     """Indent lines, except inside long strings."""
-    return _INDENTATION.sub(lambda match: match[0] if match[0].strip() else match[0] + INDENT, text)
+    step = "\t" if any(match[0].startswith("\t") for match in _INDENTATION.finditer(text)) else INDENT
+    return _INDENTATION.sub(lambda match: match[0] if match[0].strip() else match[0] + step, text)

@@ -1,4 +1,4 @@
-"""What calls do, known by their names."""
+"""What calls do, known by their names, or as they are named and what they are given."""
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
@@ -14,5 +14,5 @@ def _does(code: str) -> Does:
 
 
 @table(__file__)
-def test_what_writes_a_file(code: str, answers: list[str]) -> None:
+def test_what_is_named_like_a_writer_and_given_a_file_writes(code: str, answers: list[str]) -> None:
     assert bool(_does(f"{code}\n") & Does.WRITE) == bool(answers)

@@ -225,6 +225,7 @@ def test_a_query_forgets_nothing() -> None:
     [
         ("import time\nx = time.time()\ny = x + 1\nuse(y)\n", ["time.time()"]),
         ("import uuid\nname = f'run-{uuid.uuid4()}'\nuse(name)\n", ["uuid.uuid4()"]),
+        ("import wandb\nrun = wandb.init()\nuse(run.name)\n", ["run.name"]),
         ("x = x + 1\nx = partial(x)\nuse(x)\n", []),
         ("use(3)\n", []),
     ],

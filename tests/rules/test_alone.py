@@ -31,6 +31,7 @@ def test_a_python_program_finds_one_process() -> None:
 
 def test_other_code_leaves_the_launchers_variables() -> None:
     assert RESET not in converted(LOAD + TRAIN, 'model.save_pretrained("lora")')
+    assert RESET not in converted(LOAD + TRAIN, "import asyncio\nanswers = await asyncio.gather(ask(1), ask(2))")
 
 
 def test_a_function_that_loads_before_and_after_places_its_model() -> None:

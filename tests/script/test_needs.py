@@ -59,11 +59,17 @@ def test_a_file_is_named_and_not_looked_for() -> None:
     assert "missing" not in done.files["train.py"]
 
 
+IF_MISSING = (
+    'import os\nif not os.getenv("A_KEY"):\n    print("Give a key.")\n    key = input("key? ").strip()\nprint(key)'
+)
+
+
 @pytest.mark.parametrize(
     ("cell", "at_start"),
     [
         ('import os\nkey = os.environ["A_KEY"]\nprint(key)', True),
         ('key = input("A_KEY: ")\nprint(key)', True),
+        (IF_MISSING, True),
         ('import os\nkey = os.getenv("A_KEY")\nif not key:\n    key = input("key? ")\nprint(key)', False),
         (
             'import os\nif "A_KEY" in os.environ:\n    key = os.environ["A_KEY"]\nelse:\n    key = "none"\nprint(key)',

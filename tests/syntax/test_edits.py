@@ -15,6 +15,7 @@ from nb2ddp.syntax.edits import (
     Remove,
     Replace,
     SetKeyword,
+    SetUnpacked,
     Wrap,
     apply,
     resolve,
@@ -266,3 +267,31 @@ def test_what_is_put_into_a_cell_keeps_its_comments() -> None:
         return [Remove(line), InsertBefore(line, "# TODO")]
 
     assert edited("# of x\nx()\n", edits, (0,)) == "# of x\n# TODO\n"
+
+
+def test_set_unpacked() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        argument = calls(tree, "f")[0].args[-1]
+        return [SetUnpacked(argument, "n", "v"), SetUnpacked(argument, "m", "w")]
+
+    assert edited("f(a=1, **k)", edits) == 'f(a=1, **{**k, "n": v, "m": w})'
+
+
+def test_an_else_goes_with_its_statements() -> None:
+    source = (
+        "if a:\n    x\nelse:\n    x\n    # both\n    x\nif b:\n    x  # why\nelse:\n    x  # why\n"
+        "for c in d:\n    y\nelse:\n    x\nz\n"
+    )
+    tree = Tree(source)
+    gone = [Remove(tree.statement(name)) for name in tree.of(cst.Name) if name.value == "x"]
+    assert apply(source, resolve(tree, gone)) == (
+        "if a:\n    pass\nif b:\n    # why\n    pass\nelse:\n    # why\n    pass\nfor c in d:\n    y\nz\n"
+    )
+
+
+def test_an_else_stays_where_something_is_added_to_it() -> None:
+    source = "if a:\n    y\nelse:\n    x\n"
+    tree = Tree(source)
+    statement = tree.statement(next(name for name in tree.of(cst.Name) if name.value == "x"))
+    edits: list[Edit] = [Remove(statement), InsertBefore(statement, "# TODO")]
+    assert apply(source, resolve(tree, edits)) == "if a:\n    y\nelse:\n    # TODO\n    pass\n"

@@ -83,8 +83,8 @@ def test_an_environment_is_made_once(fake: Uv, tmp_path: Path) -> None:
 def test_what_needs_a_gpu_and_what_fits_no_torch_is_left_out_and_said(fake: Uv, tmp_path: Path) -> None:
     environment = make(tmp_path)
     assert environment.notes == (
-        "left out, as it needs a GPU: xformers",
-        "left out, as no index has it for this build of torch: torchvision",
+        "left out because they need a GPU: xformers",
+        "left out because no index has them for this build of torch: torchvision",
     )
     assert fake.installed == ["torch==2.13.0+cpu\ntransformers==4.56.2\n"]
     lines = fake.asked[0]["lines"]
@@ -123,7 +123,7 @@ def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(uv, "found", lambda: None)
     notebook = str(write(tmp_path / "tune.ipynb"))
     result = CliRunner().invoke(main, ["rehearse", notebook, "--versions", "notebook"])
-    said = "an environment with these versions is made by uv, which is not installed: pip install uv"
+    said = "uv makes an environment with these versions, but it is not installed: pip install uv"
     assert result.exit_code == 2
     assert result.output == f"asking the package index for versions\n{notebook}: {said}\n"
 

@@ -97,7 +97,7 @@ def arguments(rate: str, folder: str, rows: str = "a b") -> list[Event]:
 
 GONE = failed("RuntimeError", "Connection closed by peer")
 STOPPED = Rank(None, (event("step", 4), event("left", None)), "", "")
-PARTS = "fault; ranks 0 and 1 part at call 1; 3: rank 0 calls barrier; 4: rank 1 "
+PARTS = "fault; ranks 0 and 1 differ at call 1; 3: rank 0 calls barrier; 4: rank 1 "
 
 
 def reward(value: float) -> Rank:
@@ -111,16 +111,16 @@ def programs(command: str) -> list[Rank]:
 #: For each question: what one process tells, several processes, and the answer.
 ANSWERS = [
     (ROWS, TWO, each("a b", "c d"), "fault; 2 samples in one process, 4 in 2; 2: step 1"),
-    (ROWS, TWO, each("a", "a"), "fault; 2 samples, but 1 different ones where one process has 2; 2: "),
-    (ROWS, TWO, each("a", "z"), "fault; only 1 of 2 samples are those of one process; 2: "),
+    (ROWS, TWO, each("a", "a"), "fault; 2 samples, but only 1 distinct ones; one process has 2; 2: "),
+    (ROWS, TWO, each("a", "z"), "fault; only 1 of 2 samples are the same as in one process; 2: "),
     (ROWS, LABELLED, each("a:x", "b:y"), "good; 2 samples a step"),
-    (ROWS, LABELLED, each("a:x", "b:x"), "fault; 1 of 2 samples have other labels than in one process; 2: "),
+    (ROWS, LABELLED, each("a:x", "b:x"), "fault; 1 of 2 samples have different labels in one process; 2: "),
     (ROWS, ODD, each("a b", "c d"), "note; 3 samples in one process, 4 in 2: no exact split; 2: "),
     (ROWS, ODD, each("a b c", "d e f"), "fault; 3 samples in one process, 6 in 2; 2: "),
     (ROWS, trained("a b c d / e", epoch=5), each("a b / e a", "c d / b c"), "note; an epoch ends in step 2"),
     (ROWS, trained("a b c d / e", epoch=8), each("a b / e a", "c d / b c"), "fault; 1 sample in one process"),
     (ROWS, trained("a b", grouped=True), each("a", "z"), "note; only 1 of 2"),
-    (ROWS, trained("a b", grouped=True), each("a", "a"), "fault; 2 samples, but 1"),
+    (ROWS, trained("a b", grouped=True), each("a", "a"), "fault; 2 samples, but only 1"),
     (ROWS, arguments("1", "o"), [rank(*arguments("1", "p", row)) for row in "ab"], "good; "),
     (
         ROWS,
@@ -137,14 +137,14 @@ ANSWERS = [
     (LOSSES, TWO, each("a", "b", loss=1.5), "fault; loss 1.0000 in one process, 1.5000 in 2"),
     (LOSSES, TWO, each("x", "y", loss=1.5), "note; loss 1.0000 in one process, 1.5000 in 2"),
     (LOSSES, TWO, each("a", "b", loss=1.01), "fault; loss 1.0000 in one process, 1.0100 in 2"),
-    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses to 1e-02"),
+    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses within 1e-02"),
     (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.02), "fault; loss 1.0000 in one process"),
     (WEIGHTS, TWO, [*each("a", weights="v"), *each("b")], "fault; no: rank 0 v, rank 1 w; 2: after training 1"),
     (
         CALLS,
         [],
         [rank(*CALLED), rank(*REDUCED)],
-        "fault; ranks 0 and 1 part at call 1; 3: rank 0 calls barrier; 4: rank 1 calls all_reduce",
+        "fault; ranks 0 and 1 differ at call 1; 3: rank 0 calls barrier; 4: rank 1 calls all_reduce",
     ),
     (
         CALLS,
@@ -181,7 +181,7 @@ ANSWERS = [
         ENDS,
         [],
         [failed("RuntimeError", "Connection closed by peer"), rank()],
-        "; 1: rank 0: RuntimeError: Connection closed by peer; 2: rank 1 has left, with code 0",
+        "; 1: rank 0: RuntimeError: Connection closed by peer; 2: rank 1 ended early, with code 0",
     ),
 ]
 
@@ -241,7 +241,7 @@ def test_what_is_evaluated_is_compared() -> None:
     assert f"fault; {said}; 2: " in written(answers(verdict(alone, *evaluated("x", "y")))[LOSSES])
     plan = replace(PLAN, text=f"{PLAN.text}args(dataloader_drop_last = True)\n")
     dropped = answers(verdict(alone, *evaluated("x", "y"), plan=plan))[LOSSES]
-    assert written(dropped) == f"note; {said}: what fills no batch of all processes is dropped"
+    assert written(dropped) == f"note; {said}: rows that do not fill a batch of all processes are dropped"
 
 
 def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ ABSENT = (*(event("stand-in", name=name, package=True) for name in ("outetts", "
     ("ranks", "code", "told"),
     [
         ([failed("NameError", "x")], 1, "the notebook's own fault: train.py:1: NameError: x"),
-        ([failed("UnboundLocalError", "x")], 1, "one process fails already"),
+        ([failed("UnboundLocalError", "x")], 1, "even one process fails"),
         ([failed("KeyError", "x")], 2, "1: KeyError: x"),
         ([failed("TypeError", "x")], 2, "1: TypeError: x"),
         ([*ONE_HAS_ENDED, failed("KeyError", "x")], 1, " questions show a fault with 2 processes"),
@@ -277,7 +277,7 @@ ABSENT = (*(event("stand-in", name=name, package=True) for name in ("outetts", "
         (
             [*ONE_HAS_ENDED, failed("MaxRetryError", "x", inner=3, host="a.b", refused=True)],
             2,
-            "3: MaxRetryError; --trust lets it ask a.b",
+            "3: MaxRetryError; --trust lets it reach a.b",
         ),
         (
             [failed("", said="MemoryError: no more\nLoading:  50%|##  | 4/9\rLoading: 100%|####| 9/9")],
@@ -315,7 +315,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         (failed("KeyError", "x", MADE), "--data FILE"),
         (
             failed("StopIteration", "", MADE),
-            ": the rows whose first one it takes are empty; --data FILE",
+            ": it takes the first of some rows, and there are none; --data FILE",
         ),
         (
             failed("TypeError", "No module named 'jiwer'", event("stand-in", name="jiwer", package=True)),
@@ -327,7 +327,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         ),
         (failed("OSError", "OuteTTS", CLONE), "or --trust"),
         (failed("TypeError", "f() got an unexpected keyword argument 'z'", MADE), "change this line"),
-        (failed("ConnectionError", "(host='a.b', port=1)"), "--trust lets it ask a.b"),
+        (failed("ConnectionError", "(host='a.b', port=1)"), "--trust lets it reach a.b"),
         (failed("ImportError", "cannot import name 'X' from 'trl'"), "--versions notebook"),
         (failed("TypeError", "f() got an unexpected keyword argument 'x'"), "--versions notebook"),
         (failed("FileNotFoundError", "No such file or directory: 'rows.zip'"), "put rows.zip beside the script"),
@@ -361,7 +361,7 @@ def test_an_obstacle_says_what_to_give(process: Rank, told: str) -> None:
 
 def test_what_is_beyond_a_rehearsal_is_named() -> None:
     plan = replace(PLAN, text="from snac import SNAC\nmodel = load('a', trust_remote_code = True)\n")
-    said = "not rehearsed: code of a model's repository (trust_remote_code), codecs of sounds (TypeError: no infer)"
+    said = "not rehearsed: code of a model's repository (trust_remote_code), audio codecs (TypeError: no infer)"
     assert report.headline(verdict(failed("TypeError", "no infer"), plan=plan)) == f"could not be rehearsed: {said}"
     assert report.headline(trains(plan=plan)) == "ready: 2 processes train as one does"
 
@@ -383,7 +383,7 @@ def test_what_is_real_is_said() -> None:
     origins = {"me/a": "hub", "me/b": "cache", "me/c": "stand-in"}
     judged = trains(loads=loads, origins=origins)
     assert (
-        "  models: me/a (real, made small), me/b (real, from the cache, made small)\n  data sets: me/c (a stand-in)"
+        "  models: me/a (real, scaled down), me/b (real, from the cache, scaled down)\n  data sets: me/c (a stand-in)"
     ) in "\n".join(report.text_lines(judged))
     assert json.loads(report.as_json(judged))["origins"] == origins
 

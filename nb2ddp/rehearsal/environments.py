@@ -144,8 +144,8 @@ def made(
     os.utime(place)
     _prune(root, KEPT)
     program, unfit = interpreter(place), (place / _UNFIT).read_text(encoding="utf-8").split()
-    notes = [f"left out, as it needs a GPU: {', '.join(left)}"] if left else []
-    notes += [f"left out, as no index has it for this build of torch: {', '.join(unfit)}"] if unfit else []
+    notes = [f"left out because they need a GPU: {', '.join(left)}"] if left else []
+    notes += [f"left out because no index has them for this build of torch: {', '.join(unfit)}"] if unfit else []
     said = subprocess.run([program, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
     return Environment(str(program), name, json.loads(said), tuple(notes))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.run import Rank
 
-_VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+_VERSIONS = "--versions notebook rehearses it with the notebook's versions"
 _ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
 #: Where a library refuses something, another version of it may not.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
@@ -47,12 +47,12 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
             return Place(next(waiting(both.plan, run)).line, said)
     asked = [event.to for event in seen(both.one, events.Connect)]
     if both.alone.stopped and asked:
-        return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust lets it ask")
+        return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust allows this")
     for _, rank in both.everyone():
         if place := _of_rank(both, rank, lacking):
             return place
     if both.ended and not any(trainings(rank) for _, rank in both.everyone()):
-        return Place(None, "no training began: a test led past it here, as where a file is not there")
+        return Place(None, "no training began: a condition skipped it; is a file missing?")
     return None
 
 
@@ -68,7 +68,7 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
         return Place(end.inner, f"not rehearsed: {', '.join(both.plan.beyond)} ({end.error}: {end.message[:_BRIEF]})")
     if end.error and (is_first or end.ours or end.error in _NOT_OURS or _is_cut_off(end)):
         host = end.host or _host(end)
-        advice = f"--trust lets it ask {host}" if host else _advice(both.plan, rank, end)
+        advice = f"--trust lets it reach {host}" if host else _advice(both.plan, rank, end)
         message = "" if host else _with_command(both.plan, end)[: _BRIEF if advice else _LONG]
         said = f"{end.error}: {message}" if message else end.error
         is_of_versions = _VERSIONS in (advice, _brought(both.plan, end))
@@ -92,7 +92,7 @@ def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
     message = " ".join(re.sub(_INSTALLED, "", failure.message).split())
     if brought := _brought(plan, failure):
         return f"{message}: {brought}"
-    return message or "the rows whose first one it takes are empty" * (failure.error == "StopIteration")
+    return message or "it takes the first of some rows, and there are none" * (failure.error == "StopIteration")
 
 
 def _brought(plan: Plan, failure: events.End | events.Passed) -> str:
@@ -126,7 +126,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
         packages = " ".join(_package(name) for name in missing if f"{name}.py" not in plan.text)
         files = ", ".join(f"{name}.py" for name in missing)
         install = f"pip install {packages}, or " if packages else ""
-        return f"{install}put {files} beside the script: in this rehearsal they do nothing"
+        return f"{install}put {files} beside the script: this rehearsal replaced them by stand-ins that do nothing"
     # What libraries hand to the script has other types in other versions.
     is_of_type = error in ("AttributeError", "TypeError") and not plan.environment.is_notebooks
     if is_of_versions or (plan.other_versions and (is_refused or is_of_type)):
@@ -145,8 +145,8 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
         return _VERSIONS
     version = plan.environment.versions.get(end.library)
     if is_refused and version:
-        return f"{end.library} {version} refuses it: change this line, or take another version"
-    return "a library does not take what this line gives it: change this line" if unknown else ""
+        return f"{end.library} {version} refuses it: change this line, or use another version"
+    return "a library does not accept these arguments: change this line" if unknown else ""
 
 
 def _host(end: events.End) -> str:

@@ -34,7 +34,7 @@ _CHATS_OF_SOUNDS = r"[\"']audio[\"']\s*:\s*\w+\[[\"']audio[\"']\]"
 #: What is not rehearsed, and how a script says that it needs it.
 _BEYOND = {
     "code of a model's repository (trust_remote_code)": r"\btrust_remote_code\s*=\s*True",
-    "codecs of sounds": r"^\s*(from|import)\s+(snac|xcodec2|torchaudio)\b",
+    "audio codecs": r"^\s*(from|import)\s+(snac|xcodec2|torchaudio)\b",
     "a model that speaks": r"\bCsm[A-Z]|\bcsm-\d|\bsesame",
 }
 _ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
@@ -104,17 +104,17 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
     tree, folder = _parsed(text), path.resolve().parent
     trainers = tuple(dict.fromkeys(name for name in called(tree) if re.search(r"Trainer$", name)))
     if not trainers or not {"train", "unsloth_train"} & {name.split(".")[-1] for name in called(tree)}:
-        raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
+        raise PlanError("it has no training: a rehearsal needs train() of a Trainer (transformers, TRL, ...)")
     libraries = _trained_with(tree)
     environment = choose(libraries)
     missing = [name for name in libraries if not environment.has(name) and name != "unsloth"]
     if missing:
         raise PlanError(
-            f"a rehearsal needs {', '.join(missing)}: install uv (pip install uv), with which it makes an environment"
-            " of its own, or nb2ddp with its extra (docs/rehearsal.md)"
+            f"a rehearsal needs {', '.join(missing)}: install uv (pip install uv), which makes a separate environment,"
+            " or nb2ddp with its extra (docs/rehearsal.md)"
         )
     if re.search(_CHATS_OF_SOUNDS, text):
-        raise PlanError("not rehearsed: a model that is given sounds in conversations")
+        raise PlanError("not rehearsed: a model that gets audio in conversations")
     sees = re.search(_SEES, text) is not None
     is_heavy = sees or re.search(_HEARS, text) is not None
     return Plan(
@@ -147,7 +147,7 @@ def _parsed(text: str) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        newer = "; Python 3.12 takes it" if sys.version_info < (3, 12) and "f-string" in str(error) else ""
+        newer = "; Python 3.12 accepts it" if sys.version_info < (3, 12) and "f-string" in str(error) else ""
         raise PlanError(f"it is not Python {version}: {error}{newer}", getattr(error, "lineno", None)) from None
 
 
@@ -273,4 +273,4 @@ def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, '"cuda:0" is the first GPU in every process'
         elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := constant(node.value) or ""):
             to = [each for each in node.targets if ast.unparse(each).endswith("environ['CUDA_VISIBLE_DEVICES']")]
-            yield from ((each.lineno, f"CUDA_VISIBLE_DEVICES leaves every process GPU {gpu} alone") for each in to)
+            yield from ((each.lineno, f"CUDA_VISIBLE_DEVICES gives every process only GPU {gpu}") for each in to)

@@ -68,7 +68,7 @@ def reaches_its_end(both: Both) -> Answer:
         places = first
     elif places:
         gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
-        places += [Place(end_of(rank).line, f"rank {number} has left, with code 0") for number, rank in gone]
+        places += [Place(end_of(rank).line, f"rank {number} ended early, with code 0") for number, rank in gone]
     if places:
         return State.FAULT, "no", tuple(places)
     if both.alone.stopped or both.job.stopped:
@@ -108,7 +108,7 @@ def same_calls(both: Both) -> Answer:
                 else Place(last_line(ranks[rank]), f"rank {rank} makes no further call")
                 for rank, call in ((0, first), (number, other))
             ]
-            return State.FAULT, f"ranks 0 and {number} part at call {index + 1}", tuple(sides)
+            return State.FAULT, f"ranks 0 and {number} differ at call {index + 1}", tuple(sides)
     return State.GOOD, f"{len(sequences[0])} calls", ()
 
 
@@ -138,7 +138,7 @@ def same_rows(both: Both) -> Answer:
     for number, (steps, begin) in enumerate(zip(alone, seen(both.one, events.Train), strict=True)):
         for step, rows in enumerate(steps):
             if begin.epoch is not None and begin.epoch < (step + 1) * begin.samples:
-                return State.NOTE, f"an epoch ends in step {step + 1}: its rest is not compared", ()
+                return State.NOTE, f"an epoch ends in step {step + 1}: the rest is not compared", ()
             parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
             if text := _different_rows(rows, parts):
                 place = Place(begin.line, f"step {step + 1} of training {number + 1}: {text}")
@@ -147,7 +147,7 @@ def same_rows(both: Both) -> Answer:
                 if begin.grouped and len({row for part in parts for row in part}) == len(rows):
                     return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", (place,)
                 if _are_drawn_anew(both, number, step, rows):
-                    return State.NOTE, "the notebook trains on other rows each time; all processes have the same", ()
+                    return State.NOTE, "the notebook trains on new rows in each run; all processes share them", ()
                 is_full = len(rows) == sum(map(len, parts))
                 return State.FAULT, text, (replace(place, code=Code.OTHER_ROWS if is_full else None),)
             sizes.append(len(rows))
@@ -184,10 +184,10 @@ def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
         return ""
     bare, wanted = (Counter(row.partition(":")[0] for row in each.elements()) for each in (total, expected))
     if bare == wanted:
-        return f"{sum((expected - total).values())} of {count} samples have other labels than in one process"
+        return f"{sum((expected - total).values())} of {count} samples have different labels in one process"
     if any(n > 1 and n > expected[row] for row, n in total.items()):
-        return f"{count} samples, but {len(total)} different ones where one process has {len(expected)}"
-    return f"only {sum((expected & total).values())} of {count} samples are those of one process"
+        return f"{count} samples, but only {len(total)} distinct ones; one process has {len(expected)}"
+    return f"only {sum((expected & total).values())} of {count} samples are the same as in one process"
 
 
 def same_losses(both: Both) -> Answer:
@@ -210,7 +210,7 @@ def same_losses(both: Both) -> Answer:
     state = State.NOTE if same_rows(both)[0] is State.FAULT else State.GOOD
     if state is State.GOOD and (answer := _evaluated_otherwise(both)):
         return answer
-    return state, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {steps} steps", ()
+    return state, f"losses within {worst[0]:.0e}, gradient norms within {worst[1]:.1%}, {steps} steps", ()
 
 
 def _evaluated_otherwise(both: Both) -> Answer | None:
@@ -223,7 +223,7 @@ def _evaluated_otherwise(both: Both) -> Answer | None:
         return None
     text = f"{len(one)} rows are evaluated in one process, {len(one & several)} of these in {len(job)}"
     if "drop_last" in both.plan.text and len(one - several) < len(alone[0].rows) * len(job):
-        return State.NOTE, f"{text}: what fills no batch of all processes is dropped", ()
+        return State.NOTE, f"{text}: rows that do not fill a batch of all processes are dropped", ()
     return State.FAULT, text, (Place(next(event.line for each in job for event in each), text),)
 
 
@@ -238,9 +238,9 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
     line = trainings(both.one)[number][0].line
     state = same_rows(both)[0]
     if state in (State.FAULT, State.NOTE):
-        return State.NOTE, text + ": its rows or settings were others", ()
+        return State.NOTE, text + ": its rows or settings differ", ()
     if _keys(both.alone.ranks) != _keys(both.job.ranks):
-        return State.NOTE, text + ": its completions or rewards were others", ()
+        return State.NOTE, text + ": its completions or rewards differ", ()
     return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)
 
 
@@ -299,7 +299,7 @@ def one_writer(both: Both) -> Answer:
     places += _early_reads(both.job)
     if places:
         return State.FAULT, f"no: {len(places)} shared", _distinct(places)
-    return State.GOOD, f"yes: {len(asked)} written, started or served", ()
+    return State.GOOD, f"yes, none of {len(asked)} is shared", ()
 
 
 def _outside(event: events.Event) -> tuple[str, str] | None:
@@ -369,10 +369,10 @@ def main_process_goes_on(both: Both) -> Answer:
     if places:
         return State.FAULT, "no", _distinct(places)
     if not both.ended:
-        return State.UNKNOWN, "it did not come so far", ()
+        return State.UNKNOWN, "not reached", ()
     if any(left.group for rank in both.job.ranks for left in seen(rank, events.Left)):
         return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
-    return State.GOOD, "yes, and nothing is left behind", ()
+    return State.GOOD, "yes, and nothing is left running", ()
 
 
 def own_device(both: Both) -> Answer:
@@ -385,13 +385,13 @@ def own_device(both: Both) -> Answer:
 
 QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (
     ("reaches its end", reaches_its_end),
-    ("no process waits for ever", waits_for_ever),
-    ("same calls that need all, in one order", same_calls),
+    ("no process waits forever", waits_for_ever),
+    ("same collective calls, in the same order", same_calls),
     ("same global batch, same rows", same_rows),
-    ("losses and gradient norms of one process", same_losses),
+    ("same losses and gradient norms", same_losses),
     ("all ranks hold the same weights at the end", same_weights),
     ("rewards agree", rewards_agree),
-    ("one writer a file, one caller of a program or service", one_writer),
+    ("each file, program and service is used by one process", one_writer),
     ("each process has its own GPU", own_device),
-    ("after training only the main process goes on", main_process_goes_on),
+    ("after training only the main process continues", main_process_goes_on),
 )

@@ -14,7 +14,7 @@ from nb2ddp.rehearsal.verdict import Row, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
-_ORIGINS = {"hub": "real, made small", "cache": "real, from the cache, made small", "stand-in": "a stand-in"}
+_ORIGINS = {"hub": "real, scaled down", "cache": "real, from the cache, scaled down", "stand-in": "a stand-in"}
 _MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN: "?"}
 
 
@@ -26,7 +26,7 @@ def headline(verdict: Verdict) -> str:
         return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
     if verdict.faults and verdict.job is verdict.alone and (end := end_of(verdict.alone.ranks[0])).error:
         said = f"{verdict.plan.place(end.inner)}: {in_a_line(verdict.plan, end)}"
-        return f"one process fails already, the notebook's own fault: {said}"
+        return f"even one process fails, which is the notebook's own fault: {said}"
     if verdict.faults:
         return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)

@@ -49,7 +49,7 @@ def program() -> str:
     """
     uv = found()
     if uv is None:
-        raise UvError("an environment with these versions is made by uv, which is not installed: pip install uv")
+        raise UvError("uv makes an environment with these versions, but it is not installed: pip install uv")
     return uv
 
 

@@ -110,7 +110,7 @@ def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
     """What the script asks of its surroundings, by kind."""
     wanted: dict[str, list[str]] = {"GPUs": ["one for each process"], "packages": list(both.plan.packages)}
     if lines := stated(both.plan.text):
-        wanted["its first lines name"] = lines
+        wanted["listed in its first lines"] = lines
     wanted["environment variables"] = list(both.plan.variables)
     for kind, name in loads:
         wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)
@@ -133,7 +133,7 @@ def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
         case events.Program(command) if not trust:
             yield f"not run: {command[:100]} ({place})"
         case events.Server(port):
-            yield f"port {port} of this machine: a stand-in answers digits ({place})"
+            yield f"port {port} of this machine: a stand-in answers with a digit ({place})"
         case events.Upload(to):
             yield f"not uploaded: {to} ({place})"
         case events.Connect(to) if event.line:

@@ -18,11 +18,11 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "faults"
 GOOD = ("train", "grpo", "embeddings")
 
-ENDS, WAITS, CALLS = "reaches its end", "no process waits for ever", "same calls that need all, in one order"
-ROWS, LOSSES = "same global batch, same rows", "losses and gradient norms of one process"
+ENDS, WAITS, CALLS = "reaches its end", "no process waits forever", "same collective calls, in the same order"
+ROWS, LOSSES = "same global batch, same rows", "same losses and gradient norms"
 WEIGHTS, REWARDS = "all ranks hold the same weights at the end", "rewards agree"
-WRITER, DEVICE = "one writer a file, one caller of a program or service", "each process has its own GPU"
-AFTER = "after training only the main process goes on"
+WRITER, DEVICE = "each file, program and service is used by one process", "each process has its own GPU"
+AFTER = "after training only the main process continues"
 
 
 @functools.cache

@@ -73,7 +73,7 @@ dist.destroy_process_group()
         parent,
         tmp_path,
     )
-    state, _, places = answer(both, "one writer a file")
+    state, _, places = answer(both, "each file, program")
     assert state is State.FAULT
     assert texts(places) == {
         "by_all.txt is written by ranks 0, 1",
@@ -86,7 +86,7 @@ dist.destroy_process_group()
 def test_where_calls_part(parent: Parent, tmp_path: Path) -> None:
     text = "dist.all_reduce(torch.ones(3))\nif rank == 0:\n    dist.destroy_process_group()\n"
     state, said, places = answer(job(text, parent, tmp_path), "same calls")
-    assert (state, said) == (State.FAULT, "ranks 0 and 1 part at call 3")
+    assert (state, said) == (State.FAULT, "ranks 0 and 1 differ at call 3")
     assert places[0].text == "rank 0 calls destroy_process_group"
 
 
@@ -128,7 +128,7 @@ dist.destroy_process_group()
     assert [rank.code for rank in both.job.ranks] == [0, 0], both.job.ranks[0].said
     absent = {event.name: event.package for event in seen(both.one, events.StandIn)}
     assert absent == {"no_such_package_at_all": True, "wandb": False}
-    assert texts(answer(both, "one writer a file")[2]) == {"a run of wandb is begun by ranks 0, 1"}
+    assert texts(answer(both, "each file, program")[2]) == {"a run of wandb is begun by ranks 0, 1"}
 
 
 @pytest.mark.parametrize(

@@ -144,11 +144,11 @@ def _title(name: str) -> str:
 def _check_text(notebook: Notebook) -> None:
     """Refuse a notebook without code, characters that no Python file can hold, and the name kept for this program."""
     if not any(cell.kind == "code" and cell.source.strip() for cell in notebook.cells):
-        raise NotebookError("there is no code in it, so there is nothing to train and no script", code=NO_TRAINING)
+        raise NotebookError("the notebook has no code, so there is nothing to train and no script", code=NO_TRAINING)
     faults = []
     for cell in notebook.cells:
         if character := _UNWRITABLE.search(cell.source):
-            message = f"the character {character[0]!r} cannot stand in a script: take it out"
+            message = f"the character {character[0]!r} cannot be in a script: remove it"
             faults.append(NotebookError(message, _at(cell, character.start())).diagnostic)
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
             message = f"the name {PLACEHOLDER} is nb2ddp's own: choose another"
@@ -184,8 +184,8 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
             else:
                 reason, line = error.message.splitlines()[-1], error.raw_line
             message = (
-                f"{why}the cell does not become Python ({reason} in line {line} of what it becomes): write it in plain"
-                " Python"
+                f"{why}the cell cannot be converted to Python ({reason} in line {line} of the result): write it in"
+                " plain Python"
             )
             faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
     refuse(faults)

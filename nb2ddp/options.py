@@ -32,9 +32,9 @@ class Launch:
         LaunchError: the numbers do not fit together, or a field is out of its range.
     """
 
-    gpus: int = setting(2, "GPUs of a machine (default 2).", metavar="N", least=1)
-    machines: int = setting(1, "Machines (default 1).", metavar="N", least=1)
-    launcher: Launcher = setting("accelerate", "Write files for this launcher too.")
+    gpus: int = setting(2, "GPUs of each machine (default 2).", metavar="N", least=1)
+    machines: int = setting(1, "Number of machines (default 1).", metavar="N", least=1)
+    launcher: Launcher = setting("accelerate", "Also write files for this launcher.")
     #: Only with the launcher "slurm": more lines behind `#SBATCH`, which are stronger than the script's own.
     slurm: tuple[str, ...] = setting((), "Options of sbatch, such as --partition=gpu.", is_typed=False)
 
@@ -67,26 +67,23 @@ class Options:
         metavar="N|notebook",
         least=1,
     )
-    vllm_server: bool = setting(False, "GRPO with a vLLM server on one more GPU.", is_typed=False)
-    skip_checkpointing: bool = setting(False, "Skip it in trainings of under 100 steps too.", is_typed=False)
+    vllm_server: bool = setting(False, "Generate for GRPO on a vLLM server on one more GPU.", is_typed=False)
+    skip_checkpointing: bool = setting(False, "Skip it in trainings of fewer than 100 steps too.", is_typed=False)
     #: `launch` is then of one process.
-    split_model: bool = setting(False, "One process; the model is split over all GPUs.", is_typed=False)
+    split_model: bool = setting(False, "Train as one process that splits the model over all GPUs.", is_typed=False)
     resume: bool = setting(False, "The script resumes where a job ended.")
     #: Codes, or beginnings of codes; None applies all.
     select: frozenset[str] | None = setting(None, "Apply only these rules.", is_typed=False)
-    ignore: frozenset[str] = setting(frozenset(), "Leave rules out: DDP101,DDP3 (all DDP3xx).", metavar="CODES")
+    ignore: frozenset[str] = setting(frozenset(), "Ignore rules: DDP101,DDP3 (all DDP3xx).", metavar="CODES")
 
     def __post_init__(self) -> None:
         check(self, OptionsError)
         launch = self.launch
         if self.vllm_server and (launch.machines > 1 or launch.launcher not in ("accelerate", "torchrun")):
-            raise OptionsError("A vLLM server is for one machine, and for the launchers accelerate and torchrun.")
+            raise OptionsError("A vLLM server needs one machine, and the launcher accelerate or torchrun.")
         if self.split_model:
             if self.vllm_server or launch.machines > 1 or launch.launcher not in ("accelerate", "uv"):
-                raise OptionsError(
-                    "A model that one process splits is for one machine, for the launchers accelerate and uv, and"
-                    " without a vLLM server."
-                )
+                raise OptionsError("split-model needs one machine, the launcher accelerate or uv, and no vLLM server.")
             object.__setattr__(self, "launch", replace(launch, gpus=1))
 
     def applies(self, code: str) -> bool:

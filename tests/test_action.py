@@ -121,7 +121,7 @@ def test_the_summary_shows_both_sides_of_a_conflict(runner: Runner) -> None:
     write(notebook, *CELLS[:-1], 'model.save_pretrained("theirs")')
     assert runner.step(1, paths="a.ipynb", arguments="--output=o").returncode == 2
     summary = runner.summary.read_text()
-    assert "What is new in a.ipynb where its script was edited by hand" in summary
+    assert "New lines of a.ipynb that conflict with your edits" in summary
     assert '\n<<<<<<< edited\nmodel.save_pretrained("mine")\n' in summary
 
 

@@ -62,7 +62,7 @@ def test_cell_that_is_python_only_with_the_next_one_is_refused(alone: str) -> No
 
 @pytest.mark.parametrize("refused", ["if True:\n    return", "for x in []:\n    pass\nbreak", "def f(x, x): pass"])
 def test_cell_that_the_compiler_refuses_is_an_error(refused: str) -> None:
-    with pytest.raises(NotebookError, match=r"^cell 2:1:1: the cell does not become Python") as caught:
+    with pytest.raises(NotebookError, match=r"^cell 2:1:1: the cell cannot be converted to Python") as caught:
         convert_source(text("x = 1", refused, *CELLS))
     assert caught.value.code == "DDP001"
 

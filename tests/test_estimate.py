@@ -85,17 +85,17 @@ def test_what_nothing_tells_is_said(code: str, answers: list[str], tmp_path: Pat
     assert training(code).per_device == 0
     notebook = str(write(tmp_path / "sft.ipynb", code))
     said = CliRunner().invoke(main, [notebook]).output
-    assert "Estimate: unknown: the notebook works out its batch; write per_device_train_batch_size" in said
+    assert "Estimate: unknown: the notebook computes its batch; write per_device_train_batch_size" in said
     exit_code, said = told(notebook)
     assert exit_code == 2
-    assert "sft.ipynb: unknown: the notebook works out its batch" in said
+    assert "sft.ipynb: unknown: the notebook computes its batch" in said
 
 
 def test_a_length_that_nothing_tells_may_be_given(tmp_path: Path) -> None:
     notebook = write(tmp_path / "sft.ipynb", LOAD.replace("2048", "longest(rows)").format(""))
     code, said = told(str(notebook))
     assert code == 2
-    assert "unknown: the notebook works out its longest row; --tokens says it" in said
+    assert "unknown: the notebook computes its longest row; give it with --tokens" in said
     code, said = told(str(notebook), "--tokens", "450")
     assert code == 0
     assert "8 samples of up to 450 tokens a step" in said
@@ -263,7 +263,7 @@ def test_a_model_of_sound_has_no_estimate(name: str) -> None:
 
 
 def test_a_name_that_says_nothing() -> None:
-    with pytest.raises(ShapeError, match="nothing tells how large someone/secret is"):
+    with pytest.raises(ShapeError, match="the size of someone/secret is unknown"):
         from_name("someone/secret")
 
 

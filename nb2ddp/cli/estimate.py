@@ -44,7 +44,7 @@ class UnknownError(ShapeError):
 @click.option("--gpu", "names", multiple=True, metavar="NAME", help="A GPU, such as H100 or 48GB; may be repeated.")
 @click.option("--gpus", type=click.IntRange(1, 4096), default=1, help="GPUs of the job (default 1).")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the answer.")
-@click.option("--offline", is_flag=True, help="Do not ask the hub for the model's config.json.")
+@click.option("--offline", is_flag=True, help="Do not ask the Hub for the model's config.json.")
 @click.pass_context
 def estimate(
     ctx: click.Context, /, source: str, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool
@@ -132,9 +132,9 @@ def in_one_line(found: Sequence[Training], folder: Path, gpus: int) -> str:
 def _unknown(trainings: Sequence[Training]) -> str:
     """Return what nothing tells of the trainings, and what to do; empty if all is known."""
     if not all(training.per_device for training in trainings):
-        return "the notebook works out its batch; write per_device_train_batch_size and its accumulation as numbers"
+        return "the notebook computes its batch; write per_device_train_batch_size and its accumulation as numbers"
     if not all(training.tokens for training in trainings):
-        return "the notebook works out its longest row; --tokens says it"
+        return "the notebook computes its longest row; give it with --tokens"
     return ""
 
 

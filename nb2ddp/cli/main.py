@@ -18,17 +18,17 @@ from nb2ddp.settings import Setting, settings_of
 REQUESTED = settings_of(Request)
 #: The other commands, in modules of `nb2ddp.cli` that are called as they are, with what `--help` says of them.
 COMMANDS = {
-    "run": "convert it, install its packages, and train on all GPUs of this machine",
-    "rehearse": "train it on the CPU, as one process and as two, and compare",
-    "estimate": "which GPUs hold its training, and how many it keeps busy",
-    "explain": "why a finding matters; without a code, list all",
+    "run": "convert a notebook, install its packages, and train on all GPUs",
+    "rehearse": "train a script on the CPU, as one process and as two, and compare",
+    "estimate": "say which GPUs hold a training, and how many it keeps busy",
+    "explain": "say why a finding matters; without a code, list all rules",
 }
 _EXAMPLES = """\
 \b
 Examples:
   nb2ddp finetune.ipynb                    write finetune.py
   nb2ddp finetune.ipynb train.py --diff    show what would change in train.py
-  nb2ddp notebooks -o scripts --check      is each script up to date?
+  nb2ddp notebooks -o scripts --check      check that each script is up to date
 
 \b
 Exit code: 0 done; 1 out of date; 2 failed, or wrong usage.

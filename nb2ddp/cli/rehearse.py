@@ -32,7 +32,7 @@ Examples:
 \b
 Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage; 3 it trains as one process does,
 but some cells that training does not need could not be rehearsed.
-It runs the script: see docs/rehearsal.md for what that is protected from.
+It runs the script: docs/rehearsal.md says how your machine is protected.
 """
 
 
@@ -53,7 +53,7 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
     "--gpus", "processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2)."
 )
 @click.option("--data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of real rows.")
-@click.option("--offline", is_flag=True, help="Do not ask the hub; use stand-ins and the cache.")
+@click.option("--offline", is_flag=True, help="Do not ask the Hub; use stand-ins and the cache.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the verdict.")
 @click.option("--keep", type=click.Path(path_type=Path, exists=False), hidden=True)
@@ -61,9 +61,9 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:
     """Train SCRIPT with small stand-ins on the CPU, as one process and as several, and compare.
 
-    SCRIPT is a Python file, or a notebook or a link to one, which is converted first. Models are replaced by small
-    random ones, with the configuration and tokenizer of the real ones where the hub has them; data sets by their first
-    rows, or by made-up ones. No weights are downloaded, nothing is pushed or logged in to.
+    SCRIPT is a Python file, or a notebook or a link to one, which is converted first. Small random models replace the
+    real ones, with their configuration and tokenizer if the Hub has them. The first rows of each data set, or made-up
+    ones, replace it. No weights are downloaded, nothing is uploaded, and no login happens.
     """
     ctx.exit(run(source, **options))
 

@@ -63,7 +63,7 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
     if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
         yield from (printable(finding.message) for finding in result.diagnostics if finding.code == REMEMBERED.code)
     if result.merged:
-        yield f"kept what was edited by hand in {_names(result.merged)}"
+        yield f"kept your edits in {_names(result.merged)}"
 
 
 def needed(result: Result) -> str:

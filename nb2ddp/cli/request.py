@@ -18,12 +18,12 @@ class Request:
     paths: tuple[str, ...]
     #: Settings, by the keys of `options.TYPED`: only those that were given.
     given: Mapping[str, Any]
-    output: Path | None = setting(None, "The script of a notebook, or a folder.", metavar="PATH", short="-o")
+    output: Path | None = setting(None, "The script to write, or a folder.", metavar="PATH", short="-o")
     check: bool = setting(False, "Write nothing; exit with 1 if out of date.")
     diff: bool = setting(False, "Write nothing; show what would change.")
-    keep: Literal["mine", "new", "nothing"] | None = setting(None, "Your edited lines, the notebook's, or no edits.")
+    keep: Literal["mine", "new", "nothing"] | None = setting(None, "In conflicts: your lines, new ones, or no edits.")
     form: Literal["text", "json", "github", "sarif"] = setting("text", "How to print findings.", key="format")
-    verbose: bool = setting(False, "Print notes too: each rewritten line.", short="-v")
+    verbose: bool = setting(False, "Also print notes: each rewritten line.", short="-v")
     quiet: bool = setting(False, "Print errors only.", short="-q")
 
     @property

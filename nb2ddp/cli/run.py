@@ -59,7 +59,7 @@ def run(ctx: click.Context, /, source: str, script: str | None, gpus: int | None
             raise click.UsageError("run takes one notebook", ctx)
         job = plans[0].job
         if job.options.vllm_server:
-            raise click.UsageError("start its vLLM server first: nb2ddp INPUT prints the commands", ctx)
+            raise click.UsageError("start its vLLM server first; nb2ddp INPUT prints the commands", ctx)
         for result in () if is_dry else Printer(request, mode).show(pool.run([job], mode)):
             if code := exit_code(result, plans[0].fails_on_warnings):
                 ctx.exit(code)
@@ -118,7 +118,7 @@ class _Start:
         for line in self.installs:
             click.echo(f"$ {shlex.join(line)}", err=True)
             if subprocess.run([uv.program(), *line[1:]], env={**uv.settings(), **own}, check=False).returncode:
-                raise uv.UvError(f"not started, as `{shlex.join(line[:3])}` failed")
+                raise uv.UvError(f"not started, because `{shlex.join(line[:3])}` failed")
         click.echo(f"$ {shlex.join(self.launcher)}", err=True)
         os.chdir(self.folder)
         os.execve(self.programs / self.launcher[0], self.launcher, {**os.environ, **own})

@@ -39,7 +39,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     if fits:
         yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
-        yield "Start its vLLM server first, as its first lines say."
+        yield "Start its vLLM server first: the script's first lines have the command."
     (where, command), *others = _started(job, result)
     does = "Open it" if launch.launcher == "notebook" else "Start it"
     yield f"{does} on {where} with: {command}"

@@ -13,8 +13,8 @@ from nb2ddp.results import Result, Severity, Status
 _DIFF_LINES: Final = 400
 #: What is shown of a notebook's files.
 _TITLES: Final = {
-    Status.STALE: "What converting {} again changes",
-    Status.FAILED: "What is new in {} where its script was edited by hand",
+    Status.STALE: "Changes to {} if it is converted again",
+    Status.FAILED: "New lines of {} that conflict with your edits",
 }
 
 

@@ -108,8 +108,8 @@ def from_name(name: str) -> Shape:
     number = _PARAMETERS.search(plain)
     if number is None:
         raise ShapeError(
-            f"nothing tells how large {name or 'the model'} is: it is in no cache, the hub was not asked or has no"
-            " config.json of it, and its name says no number of parameters"
+            f"the size of {name or 'the model'} is unknown: it is in no cache, the Hub was not asked or has no"
+            " config.json for it, and its name gives no number of parameters"
         )
     wanted = float(number[1]) * (1e9 if number[2].lower() == "b" else 1e6)
     dense = [shape for _, shape in known() if shape.family == "llama"]

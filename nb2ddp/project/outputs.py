@@ -83,19 +83,18 @@ _FOREIGN = (
 )
 _INPUT = "{} is the notebook itself: give the script another name or folder"
 _ANOTHER = (
-    "{} was converted from another notebook, {} (see its line `convert again:`), not from {}: name another script, or "
-    "--keep nothing replaces it, with what was edited in it"
+    "{} was converted from another notebook, {} (see its line `convert again:`), not from {}: choose another name, or"
+    " replace it and any edits in it with --keep nothing"
 )
 _HIDING = "{}: Python imports it in place of {}, in {} and in all scripts of this folder: rename it"
 _UNKNOWN = (
-    "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine "
-    "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --keep mine "
-    "leaves the file as it is, --keep new replaces it"
+    "{} was edited by hand, and the version that nb2ddp wrote is neither in this machine's cache folder nor in git."
+    " Convert on the machine that wrote it, or to another name and copy your edits; --keep mine leaves the file as it"
+    " is, --keep new replaces it"
 )
 _CONFLICT = (
-    "{}: the new lines conflict with edits by hand ({}), so nothing is written. --keep mine takes your "
-    "lines there, --keep new the notebook's; or take the new ones into the file, beside yours where both can stand, "
-    "and convert again"
+    "{}: the new lines conflict with your edits ({}), so nothing is written. --keep mine takes your lines there,"
+    " --keep new the notebook's; or copy the new lines into the file, beside yours if both can stay, and convert again"
 )
 
 
@@ -255,7 +254,7 @@ def _settings_of_others(job: Job, config: Output) -> Iterator[Diagnostic]:
             f"{key} is {new.get(key, 'unset')}, was {value}" for key, value in old.items() if new.get(key) != value
         ]
         if others and changes:
-            message = f"{config.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
+            message = f"{config.path}: now {', '.join(changes)}, for {', '.join(others)} too; the old options undo this"
             yield OTHER_SETTINGS.found(message, Severity.WARNING)
 
 

@@ -150,8 +150,8 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         first = launches.setdefault(folder, (text, job.notebook)) if text else (text, job.notebook)
         if text != first[0]:
             raise InputError(
-                f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
-                "give each its own output folder, or say the same options for both"
+                f"{first[1]} and {job.notebook} need different settings in one {job.script.parent / CONFIG_NAME}; give"
+                " each its own output folder, or give both the same options"
             )
 
 

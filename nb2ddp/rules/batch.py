@@ -34,38 +34,35 @@ _UNSLOTH_DEFAULTS = ["4", "2"]
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _DEFAULT_GENERATIONS = "8"
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
-_GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
+_GROWS = "each process would train on a whole batch, so more GPUs would change the training; the script splits it"
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
 _NOT_SPLIT = (
     f"so it is not split: each process trains on a whole batch; call the class by its name, with {PER_DEVICE} and"
     f" {ACCUMULATION}"
 )
 _NOT_SEEN = (
-    "nothing shows the batch of this training, so it is not split: each process trains on a whole batch; pass"
+    "the batch of this training is unknown, so it is not split: each process trains on a whole batch; pass"
     f" {PER_DEVICE} and {ACCUMULATION} to training arguments in the notebook"
 )
-_TOO_LATE = (
-    "is set where the script no longer splits the batch, so each process takes all of it: pass it where the arguments"
-    " are built"
-)
+_TOO_LATE = "is set too late to be split, so each process takes the whole batch: pass it where the arguments are built"
 _KTO = (
-    "KTO compares the rows of one GPU with each other, which fails with one row: start so few processes that each has"
-    " at least 2 rows a step"
+    "KTO compares the rows of one GPU with each other, which fails with a single row: start fewer processes, so that"
+    " each has at least 2 rows a step"
 )
 _DIVIDED = (
-    "the notebook computes its batch from the number of GPUs, and the script splits it once more, so the global "
-    "batch changes: write the batch of one GPU as a number"
+    "the notebook computes its batch from the number of GPUs, and the script splits it again, so the global batch"
+    " changes: write the batch of one GPU as a number"
 )
 #: Fields that make a step depend on the number of processes: the values that do, and why.
 _DOUBTS = {
     "accelerator_config": (
         r"split_batches\W+True",
-        "split_batches splits each batch over the ranks once more, so the global batch is smaller than the"
-        " notebook's: leave it out",
+        "split_batches splits each batch over the ranks again, so the global batch is smaller than the notebook's:"
+        " leave it out",
     ),
     "auto_find_batch_size": (
         "True",
-        "ranks may choose different batches, and wait for each other forever: choose a batch that fits, or --batch",
+        "ranks may choose different batches and wait for each other forever: set a batch that fits, or use --batch",
     ),
     "group_by_length": (
         "True",
@@ -74,8 +71,8 @@ _DOUBTS = {
     ),
     "loss_type": (
         "bnpo",
-        "bnpo is a mean over the tokens of a micro-batch: where more ranks leave it fewer completions, tokens weigh"
-        ' otherwise than on one GPU; loss_type = "dapo" does not depend on it',
+        "bnpo is a mean over the tokens of a micro-batch: with more ranks it has fewer completions, so tokens are"
+        ' weighted differently; loss_type = "dapo" does not depend on it',
     ),
 }
 
@@ -298,7 +295,8 @@ _ONE_GPUS = (
     "compares only the samples of one GPU: more processes change the loss; to keep the notebook's, train on one GPU"
 )
 _WHOLE = (
-    "more processes would compare other rows and drop incomplete batches; the script splits the notebook's own batches"
+    "more processes would compare different rows and drop incomplete batches; the script splits the notebook's own"
+    " batches"
 )
 
 
@@ -388,8 +386,8 @@ _REPEATED = (
     "{} processes repeat at least {} of these {} rows at the end of each epoch, to fill their last batches: write a"
     " multiple of {} rows, or train on one GPU"
 )
-_SHARED_ROWS = "each process may have prepared other rows; the script compares them, and takes the main process's"
-_UNSEEN = "each process may train on other rows: write it as trainer.train(), so that the script can compare them"
+_SHARED_ROWS = "the processes may have prepared different rows; the script compares them and takes the main process's"
+_UNSEEN = "the processes may train on different rows: write trainer.train(), so that the script can compare them"
 
 
 @rule("DDP414")
@@ -462,36 +460,37 @@ _DIVIDES = re.compile(f"world_size|num_processes|{ACCUMULATION}")
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 _AVERAGES = {
-    "True": "older transformers would weigh each process alike, not each token; the script sets it",
+    "True": "older transformers would weight each process equally, not each token; the script sets it",
     "False": (
-        "transformers 5 would multiply the evaluation loss by the number of processes, which is a mean already; the"
-        " script sets it to False"
+        "transformers 5 would multiply the evaluation loss, already a mean, by the number of processes; the script"
+        " sets it to False"
     ),
 }
 _CLASSIFIER = (
-    "transformers 5 takes this classifier's loss for a sum: evaluation losses are multiplied by the number of"
-    " processes, gradients by that of micro-batches in a step; set model.accepts_loss_kwargs = False after making it"
+    "transformers 5 treats this classifier's loss as a sum: it multiplies evaluation losses by the number of"
+    " processes, and gradients by the number of micro-batches in a step; set model.accepts_loss_kwargs = False after"
+    " making the model"
 )
 _MULTIPLIES = (
-    "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"
-    " training and metrics are the notebook's: divide these losses to compare them"
+    "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; training"
+    " and metrics stay the same: divide these losses to compare them"
 )
 _SUMMED = (
-    "this loss is a mean of a micro-batch, and Trainer adds up those of a step, of which there are fewer here; the"
-    " script multiplies by the notebook's number of them over its own"
+    "this loss is a mean over a micro-batch, and Trainer adds up those of a step, which are fewer here; the script"
+    " multiplies the loss by the notebook's number of micro-batches over its own"
 )
 _SMALLER = (
-    "{} processes cannot share the micro-batches of a step equally, of which the notebook has {}, and means of smaller"
-    " ones weigh rows of unequal length otherwise; choose a number of processes that divides it"
+    "{} processes cannot share the {} micro-batches of the notebook's step equally, and means over smaller ones weight"
+    " rows of unequal length differently; choose a number of processes that divides this number"
 )
 _OWN = (
-    "Trainer adds up this loss over a step's micro-batches, and DDP averages it over the processes: multiply what is"
-    f" divided by {COUNT} by world_size, and a mean of a micro-batch by the notebook's {ACCUMULATION} /"
+    "Trainer adds up this loss over a step's micro-batches, and DDP averages it over the processes: multiply a loss"
+    f" divided by {COUNT} by world_size, and a mean over a micro-batch by the notebook's {ACCUMULATION} /"
     f" self.args.{ACCUMULATION}"
 )
 _UNUSED = (
-    "Trainer adds up this loss over a step's micro-batches, whose number changes with that of processes: return a sum"
-    f" over tokens divided by {COUNT}"
+    "Trainer adds up this loss over a step's micro-batches, whose number depends on the number of processes: return a"
+    f" sum over tokens divided by {COUNT}"
 )
 
 

@@ -24,10 +24,10 @@ from nb2ddp.syntax.tree import Tree, argument, keyword, method
 _ENGINE = re.compile(r"vllm(\.\w+)*\.(LLM|LLMEngine|AsyncLLMEngine|AsyncLLM)(\.from_\w+)?")
 _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
-_SPREAD_LOAD = "the model would lie on one GPU; the script's one process spreads it over all"
+_SPREAD_LOAD = "the model would load onto one GPU; the script's single process spreads it over all"
 _ENGINES = (
-    "every process would start this vLLM engine, and all may take the first GPU: start one with `vllm serve` and ask"
-    " that, or make what it gives, before the job"
+    "every process would start this vLLM engine, and all may take the first GPU: before the job, start one with `vllm"
+    " serve`, or generate its output"
 )
 
 
@@ -106,8 +106,8 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
 
 
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
-_OUT = "is what the launcher sets for each process; the script leaves this out: set it where you start the script"
-_STAYS = "is what the launcher sets for each process: leave it out here"
+_OUT = "is set by the launcher for each process; the script leaves this out: set it where you start the script"
+_STAYS = "is set by the launcher for each process: leave it out here"
 
 
 @rule("DDP103", Severity.WARNING)
@@ -132,7 +132,7 @@ def launcher_variable_set(program: Program) -> Iterator[Finding]:
 
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
-_ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
+_ALONE = "one process spreads the model over all GPUs, which work in turn; if several start, the script ends at once"
 
 
 @rule("DDP104", Severity.WARNING)
@@ -149,8 +149,8 @@ def model_split_over_gpus(program: Program) -> Iterator[Finding]:
         if is_split(tree, call):
             yield Finding(
                 call,
-                "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"
-                " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
+                "the notebook splits this model over its GPUs; with several processes the script puts a whole copy"
+                " on each GPU: if one GPU cannot hold it, start one process (python ...), which still splits it",
                 edits=edits,
             )
     for call in program.execution.calls(_PARALLEL):
@@ -247,7 +247,7 @@ def _sources(tree: Tree, node: cst.BaseExpression) -> Iterator[cst.BaseExpressio
         yield from added(tree, name.value)
 
 
-_SPREAD_TRAINING = "one process would train on all GPUs, with as many times the batch; the script lets it see one"
+_SPREAD_TRAINING = "one process would train on all GPUs, with a larger batch; the script lets it see one"
 
 
 @rule("DDP107")

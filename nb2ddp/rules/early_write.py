@@ -34,8 +34,8 @@ _OF_ITS_OWN = (
     ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
     "all, put local_rank into the file's name and let every rank write"
 )
-_IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
-_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
+_IN_TURN = " into a cache that has no lock; in the script one process of each machine does, before the others"
+_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's data"
 #: What has the others wait, in an edit.
 _WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
 _PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
@@ -116,7 +116,7 @@ def _own_values(program: Program) -> Iterator[Finding]:
     for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *kept]):
         message = f"{tree.text(node)} differs between processes, and so may the training"
         if edits := program.placement.shared(node, in_whole_job=True):
-            yield Finding(node, f"{message}; in the script one process works it out for all", edits)
+            yield Finding(node, f"{message}; in the script one process computes it for all", edits)
         elif not program.placement.runs_alone(node):
             yield Finding(node, f"{message}: write a fixed value", todo=True)
 

@@ -78,13 +78,13 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     text = "\n".join([tree.text(statement), *(part for form in forms for part in (str(form), form.body or ""))])
     named = [word for found in _SYSTEM.findall(text) for word in found.split() if word[0] != "-"]
     if packages := ", ".join(dict.fromkeys(named)):
-        said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
+        said = f"installs {packages} on the machine, which a requirements file cannot do; the script leaves it out"
         return f"{said}: install it on each machine, before the job", Severity.WARNING
     lines = re.sub(r"[\"',()]+", " ", "\n".join(_INSTALL_LINE.findall(text)))
     if files := " ".join(
         dict.fromkeys(re.sub(r"(-r|--requirement)[ =]+", "-r ", found) for found in _FROM_FILE.findall(lines))
     ):
-        said = "installs what no requirements file holds; the script leaves it out"
+        said = "installs something that a requirements file cannot hold; the script leaves it out"
         return f"{said}: run pip install {files} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None
 
@@ -254,7 +254,7 @@ def question_to_a_person(program: Program) -> Iterator[Finding]:
 
 def _login(program: Program, question: Question) -> Finding:
     """Leave a login out: the service's library reads the variable when it is needed."""
-    said = f"asks a person for a token; the script leaves it out: set {question.variable} in the environment"
+    said = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
     statement = program.alone(question.call)
     edit = Remove(statement, comments_above=True) if statement is not None else left_out(program, question.call)
     return Finding(question.call, f"{shown(program, question.call)} {said}", (edit,))
@@ -264,7 +264,7 @@ def _asked(program: Program, question: Question) -> Finding:
     """Read the variable that the answer is for; nobody answers a process of a job."""
     tree, call, variable = program.tree, question.call, question.variable
     owner = tree.parents[call]
-    asked = f"{tree.text(call.func)}() asks a person, and a job has none"
+    asked = f"{tree.text(call.func)}() waits for an answer, and a job has nobody to give one"
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     edit = _read(program, call, variable, question.may_skip)
@@ -272,7 +272,7 @@ def _asked(program: Program, question: Question) -> Finding:
     test = [Replace(question.test.test, f'"{variable}" in os.environ')] if question.test else []
     may = ", or leave it out" if question.may_skip else ""
     again = tree.around(call, cst.While, cst.For) is not None and isinstance(edit, Replace)
-    loop = "; the loop gets the same answer each time: take it out" if again else ""
+    loop = "; the loop gets the same answer each time: remove the loop" if again else ""
     return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit, *test), todo=again)
 
 

@@ -30,8 +30,8 @@ from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX, is_published
 from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Remove, Replace
 
-_QUOTES = "Python before 3.12 stops at this f-string, whose quotes stand inside it, too; the script uses others inside"
-_NEWER = "this f-string needs Python 3.12 or newer, and so does the script: older ones stop with a SyntaxError"
+_QUOTES = "Python before 3.12 rejects this f-string, which contains its own quotes; the script uses other quotes inside"
+_NEWER = "this f-string needs Python 3.12 or newer, and so does the script: older versions stop with a SyntaxError"
 
 
 @rule("DDP007")
@@ -52,7 +52,7 @@ def newer_python(program: Program) -> Iterator[Finding]:
             yield Finding(string, _NEWER, severity=Severity.WARNING)
 
 
-_FUTURE = "Python takes this import on the first lines of a script alone; the script has it there"
+_FUTURE = "Python accepts this import only at the top of a file; the script moves it there"
 
 
 @rule("DDP010", also_alone=True)

@@ -21,7 +21,7 @@ from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, SetKeyword, Wrap
 from nb2ddp.syntax.tree import Function, Statement, Tree, argument, keyword, small_statements
 
 _ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
-_WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
+_WAITING = ", and the others wait until it ends, because its vLLM engine may need them"
 _PATIENCE = (
     'os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "7200")  # seconds that a process waits for another, in training too'
 )
@@ -62,10 +62,10 @@ _CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKi
 FEWER = "one process fewer than the machine has GPUs"
 _ONCE = "asks a service, which may answer each process differently; in the script one asks for all"
 _EACH = (
-    "asks a service in every process, and each may get another answer: ask before the job, and read the answer from a"
-    " file; a server that keeps a state needs a copy for each process"
+    "asks a service in every process, and each may get a different answer: ask before the job, and read the answer"
+    " from a file; a server that keeps state needs a copy for each process"
 )
-_STARTED = "starts a server in every process; in the script one process of each machine does, and runs what uses it"
+_STARTED = "starts a server in every process; in the script one process of each machine does, and runs the code for it"
 _USED = "uses a server that only one process of each machine starts; in the script that process does it"
 _TAKEN = "starts a server in every process, and all but the first find its port taken: start it once, before the job"
 
@@ -79,7 +79,7 @@ def server_or_remote_data(program: Program) -> Iterator[Finding]:
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
         if starts and (gpus := gpus_of(tree, call, program.effects.command(call))):
             seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
-            said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that to it: start {FEWER}"
+            said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that GPU to the server: start {FEWER}"
             yield Finding(call, said, (AddToSetup(f'{LEAVE_GPUS}"{seen}")', True),), Severity.WARNING)
         if placement.runs_alone_as_placed(call):
             continue
@@ -125,8 +125,8 @@ def _starts(program: Program, call: cst.Call) -> bool:
 
 
 _BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
-_SERVES = "serves until a person stops it, and what stands below waits for that: start it as a program of its own"
-_OUTLIVES = "starts a program that would go on after the job; the script ends it"
+_SERVES = "serves until a person stops it, and the code below waits for that: start it as a separate program"
+_OUTLIVES = "starts a program that would outlive the job; the script ends it"
 _HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
 #: What waits for a program, or ends it.
 _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
@@ -208,8 +208,8 @@ def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
 
 
 _OTHERS = (
-    "ends programs of the whole machine, those too that other ranks wait for, and their rewards then count as "
-    "failures: end only what this process started, by its process id"
+    "ends programs of the whole machine, including those that other ranks wait for, whose rewards then count as"
+    " failures: end only programs that this process started, by process id"
 )
 _ITSELF = "ends all programs of its kind on the machine, this job among them; the script leaves it out"
 

@@ -30,15 +30,15 @@ _PROGRAM = re.compile(
 _FUNCTION = re.compile(
     r"(\w+\.)+(((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft)"
 )
-_NEVER_CALLED = "this training stands in a function that the notebook never calls, so there is no script: call it"
+_NEVER_CALLED = "this training is in a function that the notebook never calls, so there is no script: call it"
 _NEVER_TRAINED = "the notebook never calls train() of this trainer, so there is no script: call it"
 _IN_A_PROGRAM = (
-    "trains in a program of its own, on one GPU whatever a script does, so there is no script: start that program with"
-    " accelerate launch, or bring its trainer into the notebook"
+    "trains in a separate program, which no script can distribute, so there is no script: start that program with"
+    " accelerate launch, or move its trainer into the notebook"
 )
 _IN_A_CELL = (
-    "trains in {0}, which a cell writes, so there is no script: take out this line and the line %%writefile {0}, so"
-    " that its code is the notebook's own"
+    "trains in {0}, which a cell writes, so there is no script: remove this line and the line %%writefile {0}, so that"
+    " its code becomes part of the notebook"
 )
 _IN_A_FUNCTION = (
     "seems to train inside this call, so there is no script: only a Trainer's train() that the notebook itself "
@@ -81,8 +81,8 @@ def handwritten_training_loop(program: Program) -> Iterator[Finding]:
     for call in calls[:1]:
         yield Finding(
             call,
-            f"a training loop written by hand would train another model in each process{so}:"
-            " train with a Trainer; a loop that uses an Accelerator needs no conversion, only accelerate launch",
+            f"a training loop written by hand would train a different model in each process{so}: train with a Trainer;"
+            " a loop that uses an Accelerator needs no conversion, only accelerate launch",
             severity=severity,
         )
 
@@ -98,15 +98,15 @@ _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|pyth
 #: Training arguments and variables that spread one model over several GPUs.
 _OTHER_STRATEGIES = ("fsdp", "deepspeed", "context_parallel_size", "parallelism_config")
 _VARIABLES = ("UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE", "UNSLOTH_PP_SIZE")
-_OWN = "starts processes of its own inside each of the job's, so there is no script: call the training function itself"
-_GROUP = "opens a process group, which the job's launcher does, so there is no script: take it out"
+_OWN = "starts processes inside each process of the job, so there is no script: call the training function directly"
+_GROUP = "opens a process group, which would conflict with the script's own, so there is no script: remove it"
 _JOB = (
-    "starts a distributed job of its own inside each of the job's processes, so there is no script: convert the"
-    " notebook that holds its training"
+    "starts another distributed job inside each process of the job, so there is no script: convert the notebook that"
+    " holds its training"
 )
 _A_SCRIPT = (
-    "starts {0}, which a cell writes, on several GPUs, so there is no script to make: that file is one; to "
-    "convert it, take out this line and the line %%writefile {0}, so that its code is the notebook's own"
+    "starts {0}, which a cell writes, on several GPUs, so there is no script: that file already is one; to convert it,"
+    " remove this line and the line %%writefile {0}, so that its code becomes part of the notebook"
 )
 _SHARDS = "shards the model, which excludes DDP, so there is no script: leave it out if the model fits one GPU"
 _APART = (
@@ -141,9 +141,7 @@ def other_launcher(program: Program) -> Iterator[Finding]:
             yield Finding(node, f"{variable} {_SHARDS}")
 
 
-_PERHAPS = (
-    "where this runs, the script stops, unless a `try` goes on or something else defines it; look whether it does"
-)
+_PERHAPS = "if this line runs, the script stops, unless a `try` catches the error or other code defines the name"
 
 
 @rule("DDP005", Severity.WARNING)
@@ -198,7 +196,7 @@ _ELSEWHERE = re.compile(
 )
 #: What an error of the Hub begins with: `(Request ID: Root=...)`.
 _REQUEST = re.compile(r"\(Request ID: [^()]*\)\s*")
-_FAILED = "this cell failed when the notebook was saved ({}), and the script has it: run the notebook again and save it"
+_FAILED = "this cell failed when the notebook was saved ({}), and is in the script: run the notebook again and save it"
 _LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
 
 
@@ -251,7 +249,7 @@ def _fields(template: str) -> list[str]:
     return [re.split(r"[.\[]", field)[0] or next(numbers) for field in fields]
 
 
-_EARLY = ", without training: take the line out to go on"
+_EARLY = ", without training: remove the line to continue"
 
 
 @rule("DDP317")

@@ -27,7 +27,7 @@ _DATA_FUNCTIONS = re.compile(
 )
 _GENERATOR = re.compile(r"(numpy\.)?random\.")
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
-_OWN = "without a seed takes one from the operating system, another in each process; the script gives it one"
+_OWN = "without a seed takes one from the operating system, a different one in each process; the script sets one"
 _COMMON = "draws at random, and nothing above seeds it; the script sets one seed in all processes"
 
 
@@ -100,7 +100,7 @@ _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.Sys
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
 _ALIKE = "for completions of one prompt; the script draws the same in all"
 _APART = (
-    "for completions of one prompt: seed it with what all ranks have, such as a column of the data or "
+    "for completions of one prompt: seed it with a value that all ranks share, such as a column of the data or "
     'kwargs["trainer_state"].global_step'
 )
 
@@ -125,10 +125,10 @@ def reward_drawn_apart(program: Program) -> Iterator[Finding]:
         if is_rollout or isinstance(entry, cst.Lambda) or entry.asynchronous is not None:
             apart += unseeded
         elif unseeded and "same_draws" not in [tree.text(each.decorator) for each in entry.decorators]:
-            message = f"draws other numbers in each process ({tree.text(unseeded[0].func)}) {_ALIKE}"
+            message = f"draws different numbers in each process ({tree.text(unseeded[0].func)}) {_ALIKE}"
             yield Finding(entry, message, (InsertBefore(entry, "@same_draws"),))
     for call in dict.fromkeys(apart):
-        yield Finding(call, f"{tree.text(call.func)} draws other numbers in each process {_APART}", todo=True)
+        yield Finding(call, f"{tree.text(call.func)} draws different numbers in each process {_APART}", todo=True)
 
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
@@ -140,7 +140,7 @@ _SERVER = (
     " make sure that it tells them apart"
 )
 _TIMER = (
-    "{} takes the time on a machine that all ranks use, each with one thread: set OMP_NUM_THREADS before the launch"
+    "{} measures time on a machine that all ranks share, each with one thread: set OMP_NUM_THREADS before the launch"
 )
 _PLACE = (
     "{} depends on how many completions came before, and each rank counts its own from 0: add"
@@ -152,7 +152,7 @@ _LOOPS = (cst.For, cst.CompFor, cst.While)
 
 @rule("DDP410")
 def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
-    """A reward that counts completions, changes the state of a server, or takes the time, gets a `TODO`."""
+    """A reward that counts completions, changes the state of a server, or measures time, gets a `TODO`."""
     tree, seen = program.tree, set[cst.CSTNode]()
     for entry in program.rewards.entries:
         reasons = dict[str, cst.CSTNode]()

@@ -68,7 +68,7 @@ def display_call(program: Program) -> Iterator[Finding]:
         if not done.isdisjoint(tree.ancestors(use)):
             continue
         if target is not None:
-            message = f"{tree.text(target.target)} steers a notebook; the script leaves it out"
+            message = f"{tree.text(target.target)} configures a notebook; the script leaves it out"
             assign = cst.ensure_type(tree.parents[target], cst.Assign)
             yield Finding(use, message, (Remove(assign, comments_above=True),))
         else:
@@ -124,8 +124,8 @@ def _is_ipython(name: str) -> bool:
     return name.split(".")[0] == "IPython" and not name.endswith("get_ipython")
 
 
-_SAVED = "a script has no notebook to draw in; it saves this to a file"
-_CLOSES = "a script has no notebook to draw in; it closes the figure, which the line above saves"
+_SAVED = "a script cannot show figures; it saves this to a file"
+_CLOSES = "a script cannot show figures; it closes the figure, which the line above saves"
 
 
 @rule("DDP312")
@@ -149,7 +149,7 @@ def figure_shown(program: Program) -> Iterator[Finding]:
         yield Finding(statement, _SAVED, (Replace(statement, code), *edits))
 
 
-_MESSAGE = "tqdm.notebook draws in a notebook; the script takes the tqdm of terminals"
+_MESSAGE = "tqdm.notebook works in a notebook only; the script uses tqdm's terminal bar"
 
 
 @rule("DDP313")
@@ -161,7 +161,7 @@ def notebook_progress_bar(program: Program) -> Iterator[Finding]:
             yield Finding(attribute, _MESSAGE, (Replace(attribute, "tqdm"),))
 
 
-_WAITS = "waits for a person, and a script has none: write its value"
+_WAITS = "waits for user input, which a script does not get: write its value"
 
 
 @rule("DDP320")
@@ -182,5 +182,5 @@ def marimo_page(program: Program) -> Iterator[Finding]:
     for imported, _, kept in tree.imports("marimo"):
         uses = [use for name in tree.binds(imported) for use in tree.loads(name)]
         if not kept and not any(done.isdisjoint(tree.ancestors(use)) for use in uses):
-            message = "marimo is what the page needs; the script leaves the import out"
+            message = "only the page needs marimo; the script leaves the import out"
             yield Finding(imported, message, (Remove(imported),))

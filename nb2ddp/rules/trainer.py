@@ -19,7 +19,7 @@ from nb2ddp.syntax.tree import Tree, argument, method
 
 #: How code asks for bfloat16, by Unsloth's function or torch's.
 _ASKS = re.compile(r"is_bf(loat)?16_supported")
-_STOPS = "stops on a GPU on which Unsloth loads the model in another dtype; the script asks the GPU"
+_STOPS = "fails on a GPU where Unsloth loads the model in another dtype; the script asks the GPU"
 
 
 @rule("DDP214")
@@ -135,7 +135,7 @@ def unused_parameters_searched(program: Program) -> Iterator[Finding]:
 
 
 _PREPARE = re.compile(r".*accelerator\.prepare(_model)?")
-_PREPARED = "Trainer prepares its model itself, and stops at one that is prepared already"
+_PREPARED = "Trainer prepares its model itself, and fails with one that is already prepared"
 
 
 @rule("DDP218")
@@ -150,7 +150,7 @@ def model_prepared_twice(program: Program) -> Iterator[Finding]:
         if names.isdisjoint(given) and names.isdisjoint(tree.binds(statement)):
             continue
         if len(given) > 1:
-            yield Finding(call, f"{_PREPARED}: take the model out of this call", todo=True)
+            yield Finding(call, f"{_PREPARED}: remove the model from this call", todo=True)
         else:
             is_line = tree.text(statement).strip() == f"{given[0]} = {tree.text(call)}"
             edit = Remove(statement) if is_line else Replace(call, given[0])
@@ -190,7 +190,7 @@ def run_in_every_process(program: Program) -> Iterator[Finding]:
         yield Finding(call, _REPORTS, (AddToSetup(_ONE_RUN),))
     for call in program.execution.calls(_OTHERS, phase=Phase.TOGETHER):
         edits: tuple[Edit, ...] = program.placement.on_main_process(call) if program.alone(call) else ()
-        does = "; in the script the main one does it" if edits else ": make it on the main process alone"
+        does = "; in the script the main process does it" if edits else ": call it in the main process only"
         if not program.placement.runs_alone(call):
             said = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"
             yield Finding(call, f"{said}{does}", edits, todo=not edits)
@@ -205,7 +205,7 @@ _SENT = (
 _STARTED = "would start an engine in each process; in the script a server writes the completions"
 _PACKED = "loads quantised weights, which a vLLM server cannot take from the trainer: load them in 16 bits"
 _SAMPLING = "does not reach a server: write temperature, top_p, top_k and min_p into the arguments of the trainer"
-_NEEDED = "needs an engine in the process, and the server has it: use model.generate(...)"
+_NEEDED = "needs an engine in the process, and only the server has one: use model.generate(...)"
 
 
 @rule("DDP210", also_alone=True)

@@ -53,15 +53,15 @@ def _finding(use: Use, is_asked_for: bool, newest: str, asked: str) -> Finding:
         asked: the versions that the notebook asks for; "" for any.
     """
     title, new, last = _TITLES[use.library], use.successor, use.last_before(newest)
-    lacked = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
+    lacked = f"{use.name} {f'was removed after {title} {last}' if last else f'was added in {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
         edit = Replace(use.node.keyword, new)
-        return Finding(use.node, f"{lacked}; the script calls it {new}", (edit,), Severity.NOTE)
+        return Finding(use.node, f"{lacked}; the script uses {new}", (edit,), Severity.NOTE)
     if is_asked_for:
         said = "the requirements ask for a version that has it"
         return Finding(use.node, f"{lacked}; {said}", severity=Severity.NOTE)
     row = changes(use.library).get(use.name)
-    advice = f"import it from {use.home}" if use.home else row.advice if row else "take it out"
+    advice = f"import it from {use.home}" if use.home else row.advice if row else "remove it"
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     return Finding(use.node, f"{lacked}, and {lacks}: {advice}", todo=True)
 
@@ -85,7 +85,7 @@ def _refused(tree: Tree, call: cst.Call) -> Iterator[Finding]:
             said = f"{method(call)} no longer takes {name} = {tree.text(given.value)}"
             if row.instead:
                 edit = Replace(cst.ensure_type(given.keyword, cst.Name), row.instead)
-                yield Finding(call, f"{said}; the script calls it {row.instead}", (edit,), Severity.NOTE)
+                yield Finding(call, f"{said}; the script uses {row.instead}", (edit,), Severity.NOTE)
             else:
                 yield Finding(call, f"{said}: {row.advice}", todo=True)
 

@@ -13,6 +13,6 @@ def refuse_several_processes() -> None:
 
 
 def see_one_gpu() -> None:
-    """Let a process that runs alone see one GPU: a Trainer would train on all, with as many times the batch."""
+    """Let a process that runs alone see one GPU: a Trainer would train on all, with a larger batch."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]

@@ -19,8 +19,8 @@ from nb2ddp.script.packages import Requirements
 from nb2ddp.script.templates import render
 
 _GOES_ON = (
-    "If an earlier session ended before its training, the training goes on. On Kaggle add that session's output to this"
-    " notebook's input (*Add Input*, *Your Work*)."
+    "If an earlier session ended before its training did, the training resumes. On Kaggle add that session's output to"
+    " this notebook's input (*Add Input*, *Your Work*)."
 )
 
 

@@ -332,7 +332,7 @@ class _Reading:
             name = names.split()[0]
             for line in (f"{name} {value}" for value in options[name]):
                 if names in _OPTIONS["lost"] or not line.isprintable():
-                    self._note(cell, f"no requirements file has this option: {line}")
+                    self._note(cell, f"a requirements file cannot have this option: {line}")
                 elif _UNKNOWN.search(line):
                     self._note(cell, f"not known before the notebook runs: {line}")
                 else:
@@ -356,7 +356,7 @@ class _Reading:
             self._note(cell, f"not known before the notebook runs: {line}")
             return None
         if not word.isprintable() or (own is None and (" " in word or not _URL.match(word))):
-            self._note(cell, f"not a package of an index: {line}")
+            self._note(cell, f"not on a package index: {line}")
             return None
         name = canonicalize_name(own.name) if own else _name_of_url(word)
         if name == "marimo" or (name in _PACKAGES["installers"] and self._taken_by(name) is None):
@@ -406,9 +406,9 @@ class _Reading:
         if imports:
             return min(imports, key=self.tree.start), "the code imports it"
         if module == "vllm" and any(starts_engine(self.tree, load) for load in loads):
-            return loads[0], "fast_inference takes it"
+            return loads[0], "fast_inference needs it"
         if module == "timm" and any(_GEMMA_3N.search(model_name(self.tree, load)) for load in loads):
-            return loads[0], "Gemma 3n sees with it"
+            return loads[0], "Gemma 3n needs it for images"
         trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 
@@ -417,14 +417,14 @@ class _Reading:
         datasets = self.packages.get("datasets")
         for sound in sounds(self.tree)[:1]:
             if datasets is not None and not datasets.fits(">=4"):
-                self._add_for("librosa", sound, "datasets 3 decodes sounds with it")
-                self._add_for("soundfile", sound, "datasets 3 decodes sounds with it")
+                self._add_for("librosa", sound, "datasets 3 decodes audio with it")
+                self._add_for("soundfile", sound, "datasets 3 decodes audio with it")
             else:
-                self._add_for("torchcodec", sound, "datasets 4 decodes sounds with it; it needs ffmpeg")
+                self._add_for("torchcodec", sound, "datasets 4 decodes audio with it; it needs ffmpeg")
         for pair in self.tree.live(cst.DictElement):
             is_sound = (self.tree.literal(pair.key), self.tree.literal(pair.value)) == ("type", "audio")
             if is_sound and "torchcodec" not in self.packages:
-                self._add_for("librosa", pair, "transformers reads sounds of messages with it")
+                self._add_for("librosa", pair, "transformers reads audio in messages with it")
 
     # -- versions -------------------------------------------------------------------------------------------
 

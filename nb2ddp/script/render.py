@@ -74,7 +74,7 @@ def _lines(program: Program, script_name: str, *, serves: bool, leaves: bool) ->
         *launch_lines(launch, script_name, serves=serves or leaves),
     ]
     if leaves:
-        lines.append(("GPUs", "start one process fewer than there are: the notebook's server has its own"))
+        lines.append(("GPUs", "start one process fewer than there are GPUs: the notebook's server uses one"))
     if launch.launcher == "uv":
         lines.append(("on HF Jobs", jobs_command(launch, script_name, passed_variables(program))))
     return lines

@@ -69,7 +69,7 @@ class TestOneNotebook:
     def test_warnings_are_printed_with_their_line(self, command: Command) -> None:
         write("a.ipynb", *WARNING)
         lines = command("a.ipynb", "train.py").stdout.splitlines()
-        assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 warning: nothing shows the batch of this training")
+        assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 warning: the batch of this training is unknown")
         assert lines[1] == "    trainer = SFTTrainer(model = model)"
         assert len(lines) == 2
 

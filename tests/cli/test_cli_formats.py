@@ -91,7 +91,7 @@ class TestGithub:
         number = next(n for n, text in enumerate(content, start=1) if "trainer = SFTTrainer" in text)
         start = f"::warning file=n/a%2Cb%3Ac.ipynb,line={number},title=DDP201 "
         assert line.startswith(start)
-        assert "::cell 3:2:11: nothing shows the batch of this training" in line
+        assert "::cell 3:2:11: the batch of this training is unknown" in line
 
     def test_nothing_in_a_notebook_makes_a_command_of_its_own(self, command: Command) -> None:
         write("a.ipynb", metadata={"language_info": {"name": "x%\r\n::error::gone"}})

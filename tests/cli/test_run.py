@@ -98,7 +98,7 @@ def test_what_cannot_be_installed_ends_it(environment: dict[str, str], tmp_path:
     done = ran(tmp_path, environment, "a.ipynb")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no-such-package" in done.stderr
-    assert done.stderr.endswith("a.ipynb: not started, as `uv pip install` failed\n")
+    assert done.stderr.endswith("a.ipynb: not started, because `uv pip install` failed\n")
 
 
 @pytest.fixture

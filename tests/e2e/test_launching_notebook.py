@@ -48,4 +48,4 @@ def test_failure_of_the_training_stops_the_notebook(tmp_path: Path) -> None:
     notebook.cells = [launch]
     done = NotebookClient(notebook, timeout=100, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}})
     (output,) = done.execute().cells[0].outputs
-    assert output.evalue == "The training failed: its own error stands above."
+    assert output.evalue == "The training failed: its error is printed above."

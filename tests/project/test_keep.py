@@ -37,7 +37,7 @@ def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, side
     assert command("a.ipynb", "--keep", side, "--check").exit_code == 1
     result = command("a.ipynb", "--keep", side)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "kept what was edited by hand in a.py" in result.stderr
+    assert "kept your edits in a.py" in result.stderr
     text = read("a.py")
     assert [each for each in (WAS, MINE, NEW) if each in text] == [line]
     assert "\nx = 1\n" in text

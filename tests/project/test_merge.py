@@ -93,7 +93,7 @@ class TestCommand:
         write("a.ipynb", markdown("new"), *CELLS, "print('new')")
         result = command("a.ipynb")
         assert result.exit_code == 0
-        assert "wrote a.py\nkept what was edited by hand in a.py\n" in result.stderr
+        assert "wrote a.py\nkept your edits in a.py\n" in result.stderr
         text = read("a.py")
         assert EDIT[1] in text
         assert "print('new')" in text
@@ -122,9 +122,12 @@ class TestCommand:
             result = command("a.ipynb", "--gpus", "8", *mode)
             assert result.exit_code == 2
             shown = result.stdout + result.stderr
-            assert "a.ipynb: DDP905 error: a.py: the new lines conflict with edits by hand (line " in shown
+            assert "a.ipynb: DDP905 error: a.py: the new lines conflict with your edits (line " in shown
             number = next(n for n, line in enumerate(edited.splitlines(), 1) if line == 'model.save_pretrained("mine")')
-            assert f" by hand (line {number}, cell 4), so nothing is written. --keep mine takes your lines" in shown
+            assert (
+                f" with your edits (line {number}, cell 4), so nothing is written. --keep mine takes your lines"
+                in shown
+            )
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
             assert read("a.py") == edited
@@ -245,7 +248,7 @@ class TestCommand:
         write("b.ipynb")
         command("a.ipynb", "--gpus", "8")
         result = command("b.ipynb")
-        message = "accelerate_config.yaml: now num_processes is 2, was 8, for a.py too; options set it back"
+        message = "accelerate_config.yaml: now num_processes is 2, was 8, for a.py too; the old options undo this"
         assert f"b.ipynb: DDP907 warning: {message}\n" in result.stdout
         assert command("b.ipynb", "--gpus", "8").exit_code == 0
         assert "--num_processes 8 a.py" in read("a.py")
@@ -284,7 +287,7 @@ class TestHistory:
         shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
         result = command("a.ipynb")
         assert result.exit_code == 2
-        assert "DDP905 error: a.py was edited by hand, and what nb2ddp wrote there is not known here" in result.stdout
+        assert "DDP905 error: a.py was edited by hand, and the version that nb2ddp wrote is neither in" in result.stdout
         assert read("a.py") == edited
 
 

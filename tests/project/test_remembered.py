@@ -92,6 +92,6 @@ def test_two_that_differ_in_one_folder_are_refused_until_somebody_says(command: 
     command("b.ipynb", "--gpus", "4")
     result = command(".", "-o", ".")
     assert result.exit_code == 2
-    assert "or say the same options for both" in result.stderr
+    assert "or give both the same options" in result.stderr
     assert command(".", "-o", ".", "--gpus", "6").exit_code == 0
     assert {options_of(f"{name}.py") for name in "ab"} == {"--gpus 6"}

@@ -22,7 +22,7 @@ NEVER_TRAINED = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)"
     [
         ("print(model.generate())", "skipped in/other.ipynb:cell 1:1:1: no training was found"),
         (NEVER_TRAINED, "skipped in/other.ipynb:cell 1:2:11: the notebook never calls train() of this trainer"),
-        ("!python train.py", "skipped in/other.ipynb:cell 1:1:1: trains in a program of its own"),
+        ("!python train.py", "skipped in/other.ipynb:cell 1:1:1: trains in a separate program"),
         (LOOP, "skipped in/other.ipynb:cell 1:3:5: a training loop"),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_notebook_without_code_trains_nothing(cells: list[Any], command: Comma
     (tmp_path / "in" / "a.ipynb").write_text(json.dumps({**empty, "cells": made}))
     refused = command("in/a.ipynb", "t.py")
     assert refused.exit_code == 2
-    assert "DDP002 error: there is no code in it" in refused.stdout
+    assert "DDP002 error: the notebook has no code" in refused.stdout
     assert not Path("t.py").exists()
     write("in/b.ipynb")
     assert command("in", "-o", "out").exit_code == 0

@@ -24,7 +24,7 @@ def test_a_todo_stands_above_a_decorator() -> None:
     lines = convert_source(text(*CELLS[:2], REWARD, TRAINS)).files["train.py"].splitlines()
     defined = lines.index("def fast(completions, **kwargs):")
     assert lines[defined - 1].startswith("@same_draws")
-    assert lines[defined - 2].startswith("# TODO[nb2ddp] DDP410: time.perf_counter takes the time")
+    assert lines[defined - 2].startswith("# TODO[nb2ddp] DDP410: time.perf_counter measures time")
 
 
 def test_a_todo_stands_above_the_comments_of_its_line() -> None:

@@ -16,7 +16,7 @@ CODE = (
 
 def test_an_older_version_is_asked_for() -> None:
     (finding,) = gone_from_the_library.find(Program(example_notebook(CODE), Options()))
-    said = "warmup_ratio is gone after transformers 5.14.1; the requirements ask for a version that has it"
+    said = "warmup_ratio was removed after transformers 5.14.1; the requirements ask for a version that has it"
     assert finding.message == said
 
 

@@ -149,4 +149,4 @@ def test_without_uv_one_line_says_so(command: Command, monkeypatch: pytest.Monke
     write("a.ipynb")
     result = command("run", "a.ipynb")
     assert result.exit_code == 2
-    assert result.output.endswith("which is not installed: pip install uv\n")
+    assert result.output.endswith("but it is not installed: pip install uv\n")

@@ -319,6 +319,12 @@ def test_what_is_no_conflict(code: str, answers: list[str]) -> None:
     assert [stamp.unsigned(merged.text)] * (not merged.conflicts) == [stamp.unsigned(each) for each in both]
 
 
+def test_a_changed_cell_before_a_removed_one_keeps_its_edits() -> None:
+    base, new = script([["a", "b"], ["x"], ["y"]]), script([["c", "b"], ["y"]])
+    mine, both = (text.replace("\nb\n", "\nmine\n") for text in (base, new))
+    assert stamp.unsigned(merge(base, mine, new).text) == stamp.unsigned(both)
+
+
 def changed(lines: list[str], choose: random.Random) -> list[str]:
     """Lines with up to three changes, behind the first."""
     lines = list(lines)

@@ -99,7 +99,7 @@ class Rows:
     def __getitem__(self, index): return read(index)
 funcs = [first, make(2)]
 trainer = GRPOTrainer(
-    model, reward_funcs = funcs, train_dataset = Rows(), formatting_func = chat,
+    model, funcs, None, Rows(), formatting_func = chat,
     data_collator = partial(collate, pad = pad_id()),
 )
 trainer.train()

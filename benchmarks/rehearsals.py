@@ -57,7 +57,7 @@ SETS = {
 }
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(
-    r"--(data|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|"
+    r"--(data|trust|versions)\b|pip install|beside the script|Python 3\.12 accepts it|"
     r"change (this line|the notebook)|it trains nothing|system library"
 )
 Result = dict[str, Any]
@@ -87,7 +87,7 @@ def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     verdict = json.loads(done.stdout)
     told = {"verdict": verdict["verdict"], "runs": verdict["seconds"], "unsloth": verdict["unsloth"]}
     measured = " ".join(row["measured"] for row in verdict["questions"])
-    if apart := re.search(r"losses to ([\d.e+-]+)", measured):
+    if apart := re.search(r"losses (?:to|within) ([\d.e+-]+)", measured):
         told["apart"] = float(apart[1])
     faults = [place | {"asked": row["asked"]} for row in verdict["questions"] for place in row["places"]]
     if first := verdict["obstacle"] or next(iter(faults), None):

@@ -85,7 +85,7 @@ dist.destroy_process_group()
 
 def test_where_calls_part(parent: Parent, tmp_path: Path) -> None:
     text = "dist.all_reduce(torch.ones(3))\nif rank == 0:\n    dist.destroy_process_group()\n"
-    state, said, places = answer(job(text, parent, tmp_path), "same calls")
+    state, said, places = answer(job(text, parent, tmp_path), "same collective calls")
     assert (state, said) == (State.FAULT, "ranks 0 and 1 differ at call 3")
     assert places[0].text == "rank 0 calls destroy_process_group"
 

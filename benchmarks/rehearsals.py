@@ -58,7 +58,7 @@ SETS = {
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(
     r"--(data|trust|versions)\b|pip install|beside the script|Python 3\.12 accepts it|"
-    r"change (this line|the notebook)|it trains nothing|system library"
+    r"change (this line|the notebook)|it has no training|system library"
 )
 Result = dict[str, Any]
 Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result

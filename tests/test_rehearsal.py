@@ -104,7 +104,7 @@ def test_a_link_is_fetched_and_converted(plans: list[Plan], monkeypatch: pytest.
         ("picture.ipynb", "picture.ipynb: not a notebook: not UTF-8 (invalid start byte at byte 0)"),
         ("text.ipynb", "text.ipynb: "),
         ("nothing.py", "nothing.py: there is no such file\n"),
-        ("alone.py", "alone.py: it trains nothing"),
+        ("alone.py", "alone.py: it has no training"),
         ("broken.py", "broken.py:1: it is not Python"),
         ("zero.py", "zero.py: it is not Python"),
     ],

@@ -15,7 +15,6 @@ from nb2ddp.syntax.edits import (
     Remove,
     Replace,
     SetKeyword,
-    SetUnpacked,
     Wrap,
     apply,
     resolve,
@@ -267,14 +266,6 @@ def test_what_is_put_into_a_cell_keeps_its_comments() -> None:
         return [Remove(line), InsertBefore(line, "# TODO")]
 
     assert edited("# of x\nx()\n", edits, (0,)) == "# of x\n# TODO\n"
-
-
-def test_set_unpacked() -> None:
-    def edits(tree: Tree) -> list[Edit]:
-        argument = calls(tree, "f")[0].args[-1]
-        return [SetUnpacked(argument, "n", "v"), SetUnpacked(argument, "m", "w")]
-
-    assert edited("f(a=1, **k)", edits) == 'f(a=1, **{**k, "n": v, "m": w})'
 
 
 def test_an_else_goes_with_its_statements() -> None:

@@ -53,7 +53,7 @@ SETS = {
     "two-cores": "19 of these on two idle cores",
     "fixtures": "`fixtures/notebooks`",
     "users": "notebooks that users made, without their data",
-    "kinds": "kinds of [performance.md](performance.md)",
+    "kinds": "kinds of [performance.md](performance.md), on a busy machine",
 }
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(

@@ -190,7 +190,7 @@ class SyntheticData(Nothing):
 def _equipped(model: Any, engine: bool) -> Any:
     """The model with what Unsloth adds to one: other ways to save it, and with an engine vLLM's way to generate."""
     _with_ways_to_save(model)
-    model.fast_generate = functools.partial(_generate_as_vllm, model) if engine else model.generate
+    model.fast_generate = functools.partial(_generate_as_vllm, model) if engine else getattr(model, "generate", None)
     if engine:
         model.load_lora = lambda *_, **__: None
         model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)

@@ -145,6 +145,13 @@ def test_setup_block_is_short(path: Path) -> None:
 
 
 @every_script
+def test_holds_no_notebook_residue(path: Path) -> None:
+    """A `try` may hold services of hosted notebooks."""
+    residue = r"__ipython__|^\s*(from|import) IPython\b|^(from|import) (google\.colab|kaggle_secrets)\b"
+    assert not re.search(residue, get(path).script, re.M)
+
+
+@every_script
 def test_uses_no_name_that_the_notebook_did_not_define(path: Path) -> None:
     result = get(path)
     tree = result.tree

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.verdict import Verdict
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "faults"
+NOTEBOOKS = FOLDER.with_name("notebooks")
 GOOD = ("train", "grpo", "embeddings")
 
 ENDS, WAITS, CALLS = "reaches its end", "no process waits forever", "same collective calls, in the same order"

@@ -77,8 +77,7 @@ def test_losses_are_those_of_one_process(cluster: Cluster, alone: Job, tmp_path:
 
 
 def test_one_killed_process_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
-    launch = Launch(gpus=1, machines=2, launcher="slurm")
-    job = prepare(tmp_path / "job", launch, steps=10_000)
+    job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm"), steps=10_000)
     number = submit(job, cluster)
     wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
     assert not is_over(number, cluster), said(job)

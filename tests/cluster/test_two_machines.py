@@ -104,8 +104,7 @@ def test_one_killed_process_ends_the_job(pair: tuple[Machine, Machine], tmp_path
 
 def test_a_job_that_is_started_again_resumes(pair: tuple[Machine, Machine], alone: Job, tmp_path: Path) -> None:
     """One machine is switched off; then the line of each machine is typed again."""
-    launch = Launch(gpus=1, machines=2, launcher="torchrun")
-    job = prepare(tmp_path / "job", launch, resume=True)
+    job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="torchrun"), resume=True)
     with started(job, pair) as launchers:
         wait_for(lambda: len(job.losses(0)) >= 4 or any(each.poll() for each in launchers), START_SECONDS)
         assert [each.poll() for each in launchers] == [None, None], said(job)

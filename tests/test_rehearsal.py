@@ -176,8 +176,10 @@ def test_variables_that_are_not_set_have_a_value(tmp_path: Path) -> None:
     assert [given.get(name) for name in ("MINE", "EPOCHS", "THE_KEY")] == ["rehearsal", None, "rehearsal"]
 
 
-def test_a_long_text_is_no_path(tmp_path: Path) -> None:
-    assert planned(tmp_path, f"say('{'違' * 150}')\nTrainer(model).train()\n").files == ()
+def test_a_module_beside_the_script_is_one_of_its_files_and_a_long_text_is_none(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").touch()
+    text = f"from rows import made\nsay('{'違' * 150}')\nTrainer(made).train()\n"
+    assert planned(tmp_path, text).files == (tmp_path / "rows.py",)
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

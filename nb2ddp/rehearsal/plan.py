@@ -253,9 +253,9 @@ def _of_share(node: ast.AST) -> Iterator[int]:
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
-    """Files in the script's folder that its texts name, up to 64 MB each."""
-    for node in ast.walk(tree):
-        text = constant(node)
+    """Files in the script's folder that its texts name, or that it imports, up to 64 MB each."""
+    modules = {module.replace(".", "/") + ".py" for module, _ in _imported(tree)}
+    for text in (*map(constant, ast.walk(tree)), *sorted(modules)):
         if text and 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
             path = folder / text
             with contextlib.suppress(OSError, ValueError):  # a long text, and no path

@@ -26,14 +26,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = "train.py"
 STEPS = 20
-#: Its own module, as a user has one beside a notebook: each process writes down what it logs.
-_STEPS = """\
-import json, os
+#: A script's first lines, with which several processes on CPUs load checkpoints: `torch.load` does not know "cpu:0",
+#: where transformers puts them.
+ON_CPUS = """\
 import torch
-from transformers import TrainerCallback
-
-load = torch.load  # which does not know "cpu:0", where transformers puts what several processes on CPUs load
+load = torch.load
 torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
+"""
+#: Its own module, as a user has one beside a notebook: each process writes down what it logs.
+_STEPS = (
+    ON_CPUS
+    + """
+import json, os
+from transformers import TrainerCallback
 
 class Steps(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -41,6 +46,7 @@ class Steps(TrainerCallback):
             with open(os.path.join(os.environ["STEPS_FOLDER"], os.environ.get("RANK", "0") + ".jsonl"), "a") as lines:
                 lines.write(json.dumps([state.global_step, float(logs["loss"])]) + "\\n")
 """
+)
 _MODEL = """\
 import random
 from datasets import Dataset

@@ -224,14 +224,12 @@ def folders_of(call: cst.Call) -> list[cst.BaseExpression]:
 
 def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
     """What a call that writes is given to write to."""
-    given, owner = [each.value for each in call.args], receiver(call)
+    given, path = [each.value for each in call.args], receiver(call)
     if reads_first(tree, call):
         return given[1:2] if tree.qualified(call.func).startswith(_MOVERS) else []
-    return (
-        [*given, owner]
-        if owner is not None and tree.constructor(resolved(tree, owner)).startswith("pathlib.")
-        else given
-    )
+    if path is not None and tree.constructor(resolved(tree, path)).startswith("pathlib."):
+        given.append(path)
+    return given
 
 
 def theirs(tree: Tree, text: str) -> str:
@@ -406,7 +404,7 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
     tree = execution.tree
     for call in execution.calls():
         last = method(call) or tree.qualified(call.func).rsplit(".", 1)[-1]
-        if not (READERS.fullmatch(last) or _READING.fullmatch(last)):
+        if not (READERS.fullmatch(last) or last == "iterdir"):
             continue
         runs = tree.run_from(call, tree.uses)
         is_sure = is_unconditional(tree, call, in_function=True) and any(is_unconditional(tree, run) for run in runs)
@@ -433,7 +431,7 @@ def _given(tree: Tree, call: cst.Call) -> Iterator[tuple[str, str | None]]:
 
 
 def _reads(tree: Tree, path: LocalPath, keyword: str | None, last: str) -> bool:
-    """Whether a call reads what it is given there, or what it is a method of, from the disk and not from the Hub.
+    """Whether a call that may read reads what it is given there, or what it is a method of, from the disk.
 
     Args:
         tree: the notebook's code.
@@ -460,4 +458,4 @@ def _reads(tree: Tree, path: LocalPath, keyword: str | None, last: str) -> bool:
     if last.startswith("from_") or is_adapter:
         is_name = is_adapter and keyword == "path" and _NO_OWNER.fullmatch(path.text) is not None
         return is_sure or is_on_disk or is_name
-    return last in ("load_from_disk", "listdir", "scandir") or (is_sure and READERS.fullmatch(last) is not None)
+    return is_sure or last in ("load_from_disk", "listdir", "scandir")

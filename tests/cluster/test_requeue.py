@@ -17,7 +17,7 @@ import pytest
 
 from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_files
-from tests.jobs import wait_for
+from tests.jobs import ON_CPUS, wait_for
 
 if TYPE_CHECKING:
     from .slurm import Cluster
@@ -26,15 +26,13 @@ pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 600
-SCRIPT = """\
+SCRIPT = (
+    ON_CPUS
+    + """
 import os, random, time
-import torch
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 from nb2ddp.runtime.resume import last_checkpoint
-
-load = torch.load  # which does not know "cpu:0"
-torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
 
 class Slow(TrainerCallback):  # so slow that the job's first two runs do not end before they are told to
     def on_step_begin(self, args, state, control, **kwargs):
@@ -57,6 +55,7 @@ if os.environ.get("RANK", "0") == "0":
     with open("weights.txt", "w") as file:
         file.write(str(sum(weight.double().abs().sum().item() for weight in model.parameters())))
 """
+)
 
 
 def test_a_job_is_requeued_before_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:

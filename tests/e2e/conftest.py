@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-class Shared:
+class Shared(Parent):
     """A starter that stays when a rehearsal closes it."""
-
-    def __init__(self, starter: Parent) -> None:
-        self.start, self.end = starter.start, starter.close
 
     def close(self) -> None:
         """Do nothing: the next rehearsal uses it."""
@@ -28,22 +25,18 @@ class Shared:
 
 @pytest.fixture(autouse=True, scope="session")
 def _shared_starters() -> Iterator[None]:
-    """Each rehearsal closes the two that it asked for before the next one asks."""
+    """Give each rehearsal the same two, in turn; it closes them before the next one asks."""
     made = defaultdict[str, list[Shared]](list)
 
     def shared(environment: Mapping[str, str], python: str) -> Shared:
-        if len(made[python]) < 2:
-            outside = {
-                **environment,
-                "HOME": os.environ["HOME"],
-            }  # a rehearsal kills what has its home below its folder
-            made[python].append(Shared(Parent(outside, python)))
-            return made[python][-1]
-        made[python].reverse()
-        return made[python][0]
+        two = made[python]
+        if len(two) < 2:  # with another home: a rehearsal kills what has its home below its folder
+            two.append(Shared({**environment, "HOME": os.environ["HOME"]}, python))
+        two.reverse()
+        return two[0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rehearse, "Parent", shared)
         yield
     for each in chain(*made.values()):
-        each.end()
+        Parent.close(each)

@@ -11,19 +11,20 @@ import pytest
 
 from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_files
+from tests.jobs import ON_CPUS
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 
-_SCRIPT = """
-import json, os, random, signal, torch
+_SCRIPT = (
+    ON_CPUS
+    + """
+import json, os, random, signal
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 from nb2ddp.runtime.resume import last_checkpoint
 
-load = torch.load  # which does not know "cpu:0", where transformers puts what several processes on CPUs load
-torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
 rank, world_size = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", 1))
 
 class Losses(TrainerCallback):
@@ -50,6 +51,7 @@ for training in range(2):
     trainer.train(resume_from_checkpoint=last_checkpoint(trainer, minutes=0))
 print(sum(weight.double().sum().item() for weight in model.parameters()))
 """
+)
 
 
 def trained(folder: Path) -> str:

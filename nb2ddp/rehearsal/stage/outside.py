@@ -72,7 +72,7 @@ class Outside:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
         self.beside, self.server = beside, server
         self.busy = False
-        self.has_programs = os.path.join(os.path.dirname(work), "programs")  # there once a process has asked for one
+        self.marker = os.path.join(os.path.dirname(work), "programs")  # there once a process has asked for a program
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
 
@@ -161,7 +161,7 @@ class Outside:
                 command = args if isinstance(args, str) else " ".join(map(str, args))
                 outside._clone(command, original)
                 outside.log.write(events.Program(command))
-                open(outside.has_programs, "w").close()
+                open(outside.marker, "w").close()
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
                 outside.started.append((self, command, outside.log.place()))
@@ -217,7 +217,7 @@ class Outside:
         original = socket.socket.connect
 
         def connect(self_: Any, address: Any) -> None:
-            has_programs = os.access(self.has_programs, os.F_OK)
+            has_programs = os.access(self.marker, os.F_OK)  # what asks `exists` is noted
             if has_programs and self_.family == socket.AF_INET and self.log.place():
                 with socket.socket() as probe:  # one that was refused cannot be used again
                     try:

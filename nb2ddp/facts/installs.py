@@ -20,7 +20,6 @@ from nb2ddp.syntax.tree import Regions, Tree, remembered, small_statements
 if TYPE_CHECKING:
     from nb2ddp.facts.environment import Setting
 
-_INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 #: What makes a running notebook take up other packages, in a cell that installs: a script starts with the right ones.
 _RELOADS = re.compile(
     r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|site\.main|pkg_resources\..*reload"
@@ -57,10 +56,8 @@ class Installs:
         self._moved = frozenset(each.node for each in early if each.moves)
 
     def is_install(self, call: cst.Call) -> bool:
-        """True for an IPython form or a Python call that installs packages, and whose answer decides nothing else."""
+        """True for a command or a Python call that installs packages, and whose answer decides nothing else."""
         form = self._source.form(call)
-        if form is not None and form.kind is Kind.LINE_MAGIC:
-            return form.name in _INSTALL_MAGICS
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install(form.body or "")
@@ -113,8 +110,10 @@ class Installs:
     @cached_property
     def emptied(self) -> frozenset[int]:
         """The cells of which nothing is left but comments."""
-        left = (line for line in self._tree.module.body if line not in self.statements and not self._is_capture(line))
-        return frozenset(map(self._cell, self.statements)) - {self._cell(line) for line in left}
+        forms = self._source.forms_of(Kind.CELL_MAGIC)
+        captures = {self._tree.statement(call) for call, form in forms if form.body is None}  # above code
+        left = {*self._tree.module.body} - self.statements - captures
+        return frozenset(map(self._cell, self.statements)) - set(map(self._cell, left))
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
@@ -157,12 +156,6 @@ class Installs:
     def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may leave with a node."""
         return [*self._mentions(node), *filter(self._may_go, self._around(node))]
-
-    def _is_capture(self, line: cst.CSTNode) -> bool:
-        """True for the line that stands for a `%%capture` or the like above code."""
-        smalls = small_statements(line)
-        form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
-        return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
 
     def _around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What a node stands in, and what binds the names that it reads with all that these stand in."""
@@ -381,20 +374,12 @@ def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]
     return [small for each in beside if _ANNOUNCES.fullmatch(tree.text(each)) for small in small_statements(each)]
 
 
-def is_colab(test: str) -> bool | None:
-    """What a test for Colab gives on another machine; None for any other test."""
-    asked = _COLAB.search(test)
-    return None if asked is None else any(asked.groups())
-
-
-def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:
-    """The branch of a test that Colab alone takes; None for any other statement."""
-    if not isinstance(statement, cst.If):
+def colab_branch(tree: Tree, statement: cst.If) -> cst.CSTNode | None:
+    """The branch of a test that Colab alone takes; None for any other test."""
+    asked = _COLAB.search(tree.text(statement.test)) or _COLAB.search(tree.text(tree.value(statement.test)))
+    if asked is None:
         return None
-    texts = [tree.text(each) for each in (statement.test, tree.value(statement.test))]
-    answers = [is_colab(text) for text in texts if " or " not in text and " and " not in text]
-    answer = next((each for each in answers if each is not None), None)
-    return None if answer is None else statement.orelse if answer else statement.body
+    return statement.orelse if any(asked.groups()) else statement.body
 
 
 def _parts(statement: cst.CSTNode) -> list[cst.CSTNode]:

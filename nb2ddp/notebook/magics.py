@@ -37,7 +37,7 @@ PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "d
 #: Magics that run the Python on their own line, and their options that take a value.
 _TIMERS = {"time": "", "timeit": "nrp", "prun": "lsTD", "memit": "rt", "lprun": "fmDTu", "mprun": "fT"}
 #: Line magics that are shell commands under their own names.
-_COMMANDS = frozenset("cat cp head ldir lf lk ll ls lx mkdir mv rm rmdir tail".split())
+_COMMANDS = frozenset("cat conda cp head ldir lf lk ll ls lx mamba micromamba mkdir mv pip rm rmdir tail uv".split())
 #: Line magics that a single-line cell may spell without `%`, where no variable has the name.
 _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
@@ -53,7 +53,7 @@ class Kind(Enum):
 
     LINE_MAGIC = "line magic"  #: `%name arguments`
     CELL_MAGIC = "cell magic"  #: `%%name arguments`, with or without a body of its own
-    SHELL = "shell command"  #: `!command`, `!!command`, `%ls` and the like
+    SHELL = "shell command"  #: `!command`, `!!command`, `%ls`, `%pip install` and the like
     HELP = "help"  #: `name?`, `?name`
     AUTOCALL = "autocall"  #: `/f x`, `,f x`, `;f x`
 

@@ -23,14 +23,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nb2ddp.facts.commands import Command, commands
-from nb2ddp.facts.installs import is_colab
+from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import needed, taken, uses, uses_unsloth
 from nb2ddp.facts.sounds import sounds
 from nb2ddp.facts.values import filled
 from nb2ddp.facts.waiting import starts_engine
-from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX
 from nb2ddp.script.templates import render
@@ -261,7 +260,7 @@ class _Reading:
     def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(self.program.notebook.metadata.dependencies, HEADER)
         for call in self.tree.live(cst.Call):
-            for command in commands(self._shell_text(call)):
+            for command in commands(filled(self.tree, self.program.effects.command(call))):
                 self._command(call, command)
         self._add_imported()
         if (fixed := self.packages.get("transformers")) and "==" in fixed.line:
@@ -282,12 +281,6 @@ class _Reading:
 
     # -- commands -------------------------------------------------------------------------------------------
 
-    def _shell_text(self, call: cst.Call) -> str:
-        """Return the shell commands that a call runs; empty for any other call."""
-        form = self.program.form(call)
-        is_magic = form is not None and form.kind is Kind.LINE_MAGIC
-        return filled(self.tree, str(form) if is_magic else self.program.execution.effects.command(call))
-
     def _command(self, call: cst.Call, command: Command) -> None:
         """Read one simple command, if it installs something."""
         text, cell = " ".join(command.words), self._cell(call)
@@ -307,13 +300,11 @@ class _Reading:
         below: cst.CSTNode = call
         for above in self.tree.ancestors(call):
             if isinstance(above, cst.If):
-                texts = [self.tree.text(self.tree.value(above.test)), self.tree.text(above.test)]
-                colab = next((answer for answer in map(is_colab, texts) if answer is not None), None)
-                in_body = above.body is below
-                if colab is not None and colab is not in_body:
+                on_colab = colab_branch(self.tree, above)
+                if on_colab is below:
                     return ""
-                if colab is None and not in_body and self._installs_in(above.body):
-                    return f"installed unless {texts[1]}"
+                if on_colab is None and above.body is not below and self._installs_in(above.body):
+                    return f"installed unless {self.tree.text(above.test)}"
             elif isinstance(above, cst.Try) and isinstance(below, cst.ExceptHandler) and self._installs_in(above.body):
                 return "a fallback if another install fails"
             below = above

@@ -14,7 +14,7 @@ import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import callees, reached, receiver
+from nb2ddp.facts.flow import called, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
@@ -323,7 +323,7 @@ def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
     tree = effects.tree
     acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
-    parts = reached([node], lambda part: callees(tree, tree.within(part, cst.Call)))
+    parts = [node, *called(tree, node)]
     return (
         not acts
         and all(_only_gives(effects, call) for part in parts for call in tree.within(part, cst.Call))

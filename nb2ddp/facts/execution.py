@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.training import Training
+from nb2ddp.syntax.arguments import entries_of
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Function, method, remembered
 
@@ -83,10 +84,9 @@ class Execution:
         self.training = training
         self.effects = effects
         self.is_install = is_install
-        names = {name: source.name(name) for name in ("local_rank", "is_main_process")}
         self._once = [source.name(name) for name in RUN_ONCE]
-        self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
-        self._main = re.compile(rf"{_RANK}|\b{names['is_main_process']}\b")
+        self._local = re.compile(rf"{_LOCAL_RANK}|\b{source.name('local_rank')}\b")
+        self._main = re.compile(rf"{_RANK}|\b{source.name('is_main_process')}\b")
 
     # -- queries --------------------------------------------------------------------------------------------
 
@@ -140,13 +140,18 @@ class Execution:
             return Phase.DEAD
         if self.is_install(node):
             return Phase.INSTALL
+        owner = self.owner(node)
+        return self._phase_at(self.tree.start(node)) if owner is None else self._phases.get(owner, Phase(0))
+
+    def owner(self, node: cst.CSTNode) -> Function | None:
+        """The function whose call runs a node: a user-defined one, or a lambda that a trainer calls."""
         start = self.tree.start(node)
         for above in self.tree.ancestors(node):
             if type(above) is cst.FunctionDef and self.tree.start(above) < start:  # a decorator stands above it
-                return self._phases.get(above, Phase(0))
-            if type(above) is cst.Lambda and above in self._phases:
-                return self._phases[above]
-        return self._phase_at(start)
+                return above
+            if type(above) is cst.Lambda and above in self._called_by_trainers:
+                return above
+        return None
 
     def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
         """True for code that runs in some of these phases: as long as all processes are there."""
@@ -164,58 +169,65 @@ class Execution:
         return self.tree.span(self.tree.top_statement(self.training.events[0]))[1]
 
     @cached_property
-    def _phases(self) -> dict[Function, Phase]:
-        """The phases of functions, passed on from where each is used to those that it uses."""
-        inside: dict[Function | None, list[cst.FunctionDef]] = defaultdict(list)
-        phases: dict[Function, Phase] = defaultdict(lambda: Phase(0))
-        handed = self._called_by_trainers
+    def used_in(self) -> dict[Function | None, list[tuple[cst.FunctionDef, cst.CSTNode]]]:
+        """The user-defined functions that each function uses, or code outside of all (None), and where it names them.
+
+        To name a function that a trainer calls, without a call, is to hand it on.
+        """
+        found: dict[Function | None, list[tuple[cst.FunctionDef, cst.CSTNode]]] = defaultdict(list)
         for function in self.tree.of(cst.FunctionDef):
             for use in self.tree.uses(function):
-                if function in handed and self.tree.call_of(use) is None:
-                    continue  # named to be handed on
-                user = self.tree.function(use)
-                inside[user].append(function)
-                if user is None and not self.is_install(use):
-                    phases[function] |= self._phase_at(self.tree.start(use))
-        for called in handed:
-            phases[called] |= Phase.DURING
-            if isinstance(called, cst.Lambda):
-                definitions = map(self.tree.definition, self.tree.within(called, cst.Name))
-                inside[called] = [definition for definition in definitions if isinstance(definition, cst.FunctionDef)]
+                if function not in self._called_by_trainers or self.tree.call_of(use) is not None:
+                    found[self.owner(use)].append((function, use))
+        return found
+
+    @cached_property
+    def _phases(self) -> dict[Function, Phase]:
+        """The phases of functions, passed on from where each is used to those that it uses."""
+        phases: dict[Function, Phase] = defaultdict(lambda: Phase(0))
+        phases.update(dict.fromkeys(self._called_by_trainers, Phase.DURING))
+        for function, use in self.used_in[None]:
+            phases[function] |= Phase(0) if self.is_install(use) else self._phase_at(self.tree.start(use))
         for phase in (Phase.BEFORE, Phase.DURING, Phase.BETWEEN, Phase.AFTER):
-            for used in reached([each for each in phases if phases[each] & phase], lambda above: inside[above]):
+            for used in reached([each for each in phases if phases[each] & phase], self.uses):
                 phases[used] |= phase
         return dict(phases)
 
+    def uses(self, function: Function) -> list[cst.FunctionDef]:
+        """The user-defined functions that a function uses."""
+        return [used for used, _ in self.used_in[function]]
+
     # -- what trainers call ---------------------------------------------------------------------------------
 
-    @cached_property
-    def given(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
-        """What trainers are given to call, by `add_callback` and the like too; and what makes their other objects."""
-        tree = self.tree
-        given, makers = list[cst.CSTNode](), list[cst.CSTNode]()
-        for call in self.training.trainers:
-            for position, each in enumerate(call.args):
-                second = "reward_funcs" if "GRPO" in tree.class_name(call.func) else "args"
-                name = each.keyword.value if each.keyword else ("model", second)[position] if position < 2 else ""
-                if name not in _NOT_CALLED:
-                    given.append(each.value)
-                elif isinstance(made := tree.value(each.value), cst.Call):
-                    makers.append(made.func)  # an object of a class of the notebook's own
-        added = [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
-        return given + added, makers
+    def arguments(self, trainer: cst.Call) -> Iterator[tuple[object, cst.BaseExpression]]:
+        """What a trainer is given, in a dictionary that it unpacks too, with its keyword; "" where none is known."""
+        second = "reward_funcs" if "GRPO" in self.tree.class_name(trainer.func) else "args"
+        for position, each in enumerate(trainer.args):
+            if each.star == "**":
+                entries = entries_of(self.tree, each.value)[0]
+                yield from ((key, entry.value) for key, entry in entries.items())
+            elif each.keyword is not None:
+                yield each.keyword.value, each.value
+            else:
+                yield ("model", second)[position] if position < 2 else "", each.value
 
     @cached_property
     def _called_by_trainers(self) -> set[Function]:
         """Rewards, collators, callbacks, losses, metrics, lazy transforms, rows of a data set of the notebook's own."""
         tree = self.tree
+        given = [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
+        for name, value in (each for call in self.training.trainers for each in self.arguments(call)):
+            if name not in _NOT_CALLED:
+                given.append(value)
+            elif isinstance(made := tree.value(value), cst.Call):
+                given.append(made.func)  # an object of a user-defined class
         found: set[Function] = {
             called
             for owner in tree.of(cst.ClassDef)
             if owner.bases and _CALLED_CLASSES.fullmatch(tree.class_name(owner.bases[0].value))
             for called in tree.methods(owner)
         }
-        return found.union(handed_on(tree, [*self.given[0], *self.given[1]])[0])
+        return found.union(handed_on(tree, given)[0])
 
     # -- who ------------------------------------------------------------------------------------------------
 

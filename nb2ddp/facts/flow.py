@@ -37,6 +37,12 @@ def root_of(node: cst.CSTNode) -> cst.CSTNode:
     return node
 
 
+def key_of(tree: Tree, node: cst.Subscript) -> object:
+    """The constant key of an item: `"audio"` of `row["audio"]`; `...` for any other."""
+    part = node.slice[0].slice
+    return tree.literal(part.value) if isinstance(part, cst.Index) else ...
+
+
 def argument_of(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
     """The call that is given a node as an argument."""
     above = tree.parents[node]
@@ -56,6 +62,15 @@ def callees(tree: Tree, calls: Iterable[cst.Call]) -> list[cst.FunctionDef]:
     """The user-defined functions that calls run by their names."""
     definitions = (tree.definition(call.func) for call in calls)
     return [function for function in definitions if isinstance(function, cst.FunctionDef)]
+
+
+def called(tree: Tree, code: cst.CSTNode) -> list[cst.FunctionDef]:
+    """The user-defined functions that code runs by their names, those that they run, and so on."""
+
+    def inside(node: cst.CSTNode) -> list[cst.FunctionDef]:
+        return callees(tree, tree.within(node, cst.Call))
+
+    return [each for each in reached(inside(code), inside) if each is not code]
 
 
 def stops(tree: Tree, test: Statement) -> bool:

@@ -15,11 +15,12 @@ import libcst as cst
 from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import WANDB, Does, gives_an_object, made_by
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import argument_of, callees, reached
+from nb2ddp.facts.flow import argument_of, called, reached
 from nb2ddp.facts.services import called_on
 from nb2ddp.facts.traces import Traces
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
-from nb2ddp.syntax.tree import Statement, keyword
+from nb2ddp.syntax.tree import Statement
 
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
@@ -97,8 +98,8 @@ class Placement:
 
     def _may_run_everywhere(self, call: cst.Call) -> bool:
         """Whether a call makes a folder where there is none, or ends programs that its own process has started."""
-        given, is_folder = keyword(call, "exist_ok"), self.tree.text(call.func).endswith(("makedirs", ".mkdir"))
-        may_exist = is_folder and given is not None and self.tree.literal(given.value) is True
+        is_folder = self.tree.text(call.func).endswith(("makedirs", ".mkdir"))
+        may_exist = is_folder and constant(self.tree, call, "exist_ok") is True
         return may_exist or bool(self.execution.does(call) & Does.KILL and self.execution.runs(call, Phase.DURING))
 
     # -- edits ----------------------------------------------------------------------------------------------
@@ -117,10 +118,9 @@ class Placement:
 
     def _leaves_nothing(self, line: Statement) -> bool:
         """True for a line that one process can run for all: nothing in it is placed by itself."""
-        functions = reached([line], lambda code: callees(self.tree, self.tree.within(code, cst.Call)))[1:]
-        called = [each for each in functions if each not in self._below_guards]
+        functions = [each for each in called(self.tree, line) if each not in self._below_guards]
         others = isinstance(line, cst.FunctionDef) or self.training.is_collective(line) or self._traces.leaves(line)
-        acts = any(self.execution.has(each, Does.ACT | Does.ASK) for each in called)
+        acts = any(self.execution.has(each, Does.ACT | Does.ASK) for each in functions)
         return not (others or acts) and len(self._saves(line)) < 2
 
     def _guarded(self, line: Statement, in_whole_job: bool = False) -> tuple[Edit, ...]:

@@ -7,7 +7,6 @@ called is the model's choice, in each process another.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 
 import libcst as cst
@@ -15,8 +14,7 @@ import libcst as cst
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
-from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.tree import Function, argument
+from nb2ddp.syntax.tree import Function
 
 #: Arguments under which a GRPO trainer takes code to call; the first may come second without its name.
 _CALLED = ("reward_funcs", "rollout_func")
@@ -32,21 +30,14 @@ class Rewards:
         entries: the functions that the trainer itself calls; of an object, its class's `__call__`.
         rollouts: those of them that make the completions.
         names: the names through which the notebook hands them on.
-        given: what the trainers are given for them.
     """
 
     def __init__(self, execution: Execution) -> None:
         self.execution, self.tree = execution, execution.tree
-        given: list[cst.BaseExpression] = []
-        rollouts: list[cst.CSTNode] = []
-        for trainer in execution.training.trainers:
-            second = "GRPO" in self.tree.class_name(trainer.func)
-            fields = [passed(self.tree, trainer, name) for name in _CALLED]
-            positional = argument(trainer, _CALLED[0], 1) if second and fields[0] is None else None
-            given += [each.value for each in (*fields, positional) if each is not None]
-            rollouts += [fields[1].value] if fields[1] is not None else []
-        self.given = given
-        self.rollouts = handed_on(self.tree, rollouts)[0]
+        trainers = execution.training.trainers
+        arguments = [each for trainer in trainers for each in execution.arguments(trainer)]
+        given = [value for name, value in arguments if name in _CALLED]
+        self.rollouts = handed_on(self.tree, [value for name, value in arguments if name == _CALLED[1]])[0]
         functions, self.names = handed_on(self.tree, given)
         self.entries = [each for each in functions if self._is_called(each)]
 
@@ -55,18 +46,9 @@ class Rewards:
         is_method = isinstance(self.tree.scope(function), cst.ClassDef)
         return not is_method or (isinstance(function, cst.FunctionDef) and function.name.value == "__call__")
 
-    @cached_property
-    def _used_in(self) -> dict[cst.CSTNode | None, list[cst.FunctionDef]]:
-        """The functions of the notebook by the function that names them."""
-        found: dict[cst.CSTNode | None, list[cst.FunctionDef]] = defaultdict(list)
-        for function in self.tree.of(cst.FunctionDef):
-            for use in self.tree.uses(function):
-                found[self.tree.enclosing_function(use)].append(function)
-        return found
-
     def reached(self, entry: Function) -> set[Function]:
         """A function with all functions and methods of the notebook that it calls or hands on."""
-        return set(reached([entry], self._used_in.__getitem__))
+        return set(reached([entry], self.execution.uses))
 
     @cached_property
     def functions(self) -> set[Function]:
@@ -80,13 +62,10 @@ class Rewards:
 
     def is_only_here(self, node: cst.CSTNode) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        is_here = self.tree.enclosing_function(node) in self.functions
-        return is_here and all(
-            self.tree.enclosing_function(at) in self.functions for at in reached([node], self._called_from)
-        )
+        return all(self.execution.owner(at) in self.functions for at in reached([node], self._called_from))
 
     def _called_from(self, place: cst.CSTNode) -> list[cst.CSTNode]:
         """Where the function around a place is used, other than to hand it on."""
-        owner = self.tree.enclosing_function(place)
+        owner = self.execution.owner(place)
         uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
         return [use for use in uses if use not in self.names and self.execution.runs(use)]

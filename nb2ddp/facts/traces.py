@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
-from nb2ddp.facts.flow import callees, reached, receiver, root_of
+from nb2ddp.facts.flow import called, callees, receiver, root_of
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
-
-_LOOPS: Final[tuple[type[cst.CSTNode], ...]] = (cst.For, cst.While)
 
 
 class Traces:
@@ -46,13 +42,13 @@ class Traces:
         """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
         tree, function = self.tree, self.tree.function(statement)
         jumps = [*tree.within(statement, cst.Break), *tree.within(statement, cst.Continue)]
-        loops = [loop for jump in jumps if (loop := tree.around(jump, *_LOOPS)) is not None]
+        loops = [loop for jump in jumps if (loop := tree.around(jump, cst.For, cst.While)) is not None]
         out = any(tree.start(loop) < tree.start(statement) for loop in loops)
         return out or any(tree.function(each) is function for each in tree.within(statement, cst.Return))
 
     def only_writes(self, function: cst.FunctionDef) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
-        functions = reached([function], lambda caller: callees(self.tree, self._calls(caller.body)))
+        functions = [function, *called(self.tree, function)]
         shared = any(self._acts_for_others(callee, functions) for callee in functions[1:])
         return not shared and all(map(self._leaves_no_trace, functions))
 

@@ -114,32 +114,29 @@ class Training:
         """Live calls of `loss.backward()`."""
         return [call for call in self.tree.live(cst.Call) if method(call) == "backward"]
 
-    @property
+    @cached_property
     def events(self) -> list[cst.CSTNode]:
         """What trains at module level: calls, directly or through a function of the notebook, and values that may."""
-        return self._trained[0]
-
-    @property
-    def handed_on(self) -> list[cst.CSTNode]:
-        """What trains when it is called, where it is no function of a call but a value: `go = trainer.train`."""
-        return self._trained[1]
+        calls = [node for node, is_value in self._steps if not is_value]
+        return self.tree.in_order(node for node in calls if self.tree.enclosing_function(node) is None)
 
     @cached_property
-    def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
-        """The places at module level that train; the values that do when they are called; all on the way."""
+    def handed_on(self) -> list[cst.CSTNode]:
+        """What trains when it is called, where it is no function of a call but a value: `go = trainer.train`."""
+        return self.tree.in_order(node for node, is_value in self._steps if is_value)
+
+    @cached_property
+    def _steps(self) -> list[tuple[cst.CSTNode, bool]]:
+        """The calls that train, and the values that do when they are called, with all that these lead to."""
         tree = self.tree
         methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
         values = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
-        starts: list[tuple[cst.CSTNode, bool]] = [(call, False) for call in self.calls]
-        steps = reached(starts + [(value, True) for value in values], self._onward)
-        places = [node for node, is_value in steps if not is_value and tree.enclosing_function(node) is None]
-        handed_on = [node for node, is_value in steps if is_value]
-        return tree.in_order(places), tree.in_order(handed_on), {node for node, _ in steps}
+        return reached([*((call, False) for call in self.calls), *((value, True) for value in values)], self._onward)
 
     @cached_property
     def _collective(self) -> list[int]:
         """The offsets of what all processes must come to together, in functions too."""
-        return sorted(map(self.tree.start, self._trained[2]))
+        return sorted(self.tree.start(node) for node, _ in self._steps)
 
     def is_collective(self, node: cst.CSTNode) -> bool:
         """True for code that all processes must run together: it trains."""

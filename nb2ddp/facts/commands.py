@@ -70,6 +70,8 @@ _DOES: Final = {
     "plain": r"mkdir|git (clone|config|lfs install)|cp|mv|wget|curl|(python3? -m )?pip3?|uv|conda|apt(-get)?|rm|sleep"
     r"|ollama|hf|huggingface-cli|wandb|touch|sh|bash|true",
 }
+#: What is printed, and what only the shell itself needs for it.
+_SHOWING: Final = frozenset({"show", "filter", "shell", "source"})
 #: Which of their words beside options commands write to.
 _TARGETS: Final = {
     r"mkdir|wget|curl": slice(None),
@@ -172,17 +174,14 @@ def words(text: str) -> list[str]:
         return text.split()
 
 
-def _all_do(text: str, *does: str) -> bool:
-    return all(each.does in does for each in commands(text))
-
-
-def _one_does(text: str, does: str) -> bool:
-    return any(each.does == does for each in commands(text))
+def _does(text: str) -> set[str]:
+    """Return what the commands of a text do."""
+    return {each.does for each in commands(text)}
 
 
 def is_install(text: str) -> bool:
     """Return whether a command, or a script, installs packages, and otherwise only asks and decides how."""
-    return _one_does(text, "install") and _all_do(text, "install", "show", "filter", "shell", "source", "decide")
+    return "install" in (found := _does(text)) and found <= {"install", "decide", *_SHOWING}
 
 
 def without_installs(command: str) -> str:
@@ -195,19 +194,18 @@ def without_installs(command: str) -> str:
 
 def only_shows(text: str) -> bool:
     """Return whether a command reads and prints: no process need wait for it."""
-    found = commands(text)
-    shows = not found or _one_does(text, "show") or _one_does(text, "filter")
-    return shows and not re.search(r">|\$\(|`", text) and _all_do(text, "show", "filter", "shell", "source")
+    found = _does(text)
+    return found <= _SHOWING and bool(not found or found & {"show", "filter"}) and not re.search(r">|\$\(|`", text)
 
 
 def is_of_its_shell(text: str) -> bool:
     """Return whether a command only changes the shell that runs it, which then ends."""
-    return bool(commands(text)) and _all_do(text, "shell")
+    return _does(text) == {"shell"}
 
 
 def never_ends(text: str) -> bool:
     """Return whether a command goes on until a person stops it."""
-    return _one_does(text, "endless")
+    return "endless" in _does(text)
 
 
 def serves(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.flow import reached, receiver, returned
+from nb2ddp.facts.flow import key_of, reached, receiver, returned
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import Tree, method
@@ -106,10 +106,9 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
         return "figure", value
     if made.startswith("plotly."):
         return "plotly", value
-    key = value.slice[0].slice if isinstance(value, cst.Subscript) and len(value.slice) == 1 else None
-    last = tree.literal(key.value) if isinstance(key, cst.Index) else getattr(value, "value", None)
-    says = named and isinstance(last, str) and isinstance(value, (cst.Name, cst.Subscript))
-    return ("image", value) if _IMAGE_CALL.fullmatch(made) or (says and _IMAGE_NAME.fullmatch(str(last))) else None
+    said = key_of(tree, value) if isinstance(value, cst.Subscript) else getattr(value, "value", None)
+    says = named and isinstance(said, str) and _IMAGE_NAME.fullmatch(said)
+    return ("image", value) if says or _IMAGE_CALL.fullmatch(made) else None
 
 
 def _made_by(tree: Tree, value: cst.BaseExpression) -> str:

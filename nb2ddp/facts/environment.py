@@ -97,17 +97,17 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
     ]
     early.sort(key=lambda item: tree.start(item[0]))
     moves = [plain for plain in early if not _test(tree, plain[0]) and _moves(source, *plain, early)]
-    able = {plain[0] for plain in moves} - {plain[0] for plain in every if plain not in moves}  # all that one line sets
-    held = {holder(source, node) for node, *_ in every if node not in able}  # by a statement that stays
-    moving = [node for node, *_ in early if node in able and holder(source, node) not in held]
-    staying = [node for node, *_ in every if node not in moving]
+    lines = {holder(source, each[0]) for each in every if each not in moves}  # which stay, with all that they set
+    staying = [node for node, *_ in every if holder(source, node) in lines]
     return [_setting(source, *plain, staying) for plain in early]
 
 
 def _other_imports(tree: Tree) -> int:
     """Where the first package is imported that reads variables of the Hub or of torch, but torch and Unsloth."""
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    starts = [tree.start(line) for line in statements if tree.is_live(line) and packages_of(line) & _READERS]
+    starts = [
+        tree.start(line) for line in statements if tree.is_live(line) and not _READERS.isdisjoint(packages_of(line))
+    ]
     return min(starts, default=len(tree.source))
 
 
@@ -122,12 +122,11 @@ def _test(tree: Tree, node: cst.CSTNode) -> str:
     return tree.text(test) if all(each.value in ("os", "sys", "bool") for each in names) else ""
 
 
-def packages_of(statement: cst.Import | cst.ImportFrom) -> set[str]:
-    """The packages that an import names."""
-    names: list[cst.BaseExpression | None] = (
-        [statement.module] if isinstance(statement, cst.ImportFrom) else [alias.name for alias in statement.names]
-    )
-    return {dotted(name).split(".")[0] for name in names if name is not None}
+def packages_of(statement: cst.Import | cst.ImportFrom) -> list[str]:
+    """The packages that an import names; none for one from the notebook's own folder."""
+    if isinstance(statement, cst.ImportFrom):
+        return [dotted(statement.module).split(".")[0]] if statement.module and not statement.relative else []
+    return [alias.evaluated_name.split(".")[0] for alias in statement.names]
 
 
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:

@@ -13,6 +13,7 @@ from nb2ddp.facts.flow import is_unconditional, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.facts.values import resolved
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import READS, SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -200,12 +201,12 @@ def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpress
         service = next((name for name in _KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
             yield filled.value, _KEYS[service]
-        uploads, client = keyword(call, "push_to_hub"), tree.qualified(call.func).startswith("huggingface_hub.")
+        client = tree.qualified(call.func).startswith("huggingface_hub.")
         if (token := token_of(tree, call)) is not None:
             yield token, variable_of(tree, call) or HUB_TOKEN
         elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
-        elif uploads is not None and tree.literal(uploads.value) is True:
+        elif constant(tree, call, "push_to_hub") is True:
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
     for assign in tree.live(cst.Assign):
         key = environ_key(tree, assign.targets[0].target)

@@ -103,15 +103,12 @@ def _fstring(pieces: list[tuple[str, str | None]]) -> str:
         body += literal.replace("{", "{{").replace("}", "}}")
         body += "{" + inside + "}" if inside is not None else ""
     expressions = "".join(inside or "" for _, inside in pieces)
-    literals = "".join(literal for literal, _ in pieces)
-    quotes = ('"""', "'''") if "\n" in literals else ('"', "'", '"""', "'''")
-    quote = next((q for q in quotes if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None)
-    if quote is None or "\\" in expressions:
+    quote = _quote(body)
+    if not quote or "\\" in expressions:
         return " + ".join(
             repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside
         )
-    prefix = "rf" if "\\" in literals else "f"
-    return f"{prefix}{quote}{body}{quote}"
+    return f"{'rf' if chr(92) in body else 'f'}{quote}{body}{quote}"
 
 
 def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
@@ -126,10 +123,11 @@ def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
 
 def quoted(text: str) -> str:
     """A plain Python string literal for a text, in the quotes that need the fewest escapes and read like the text."""
-    if text.isprintable():
-        quotes = [quote for quote in ('"', "'", '"""', "'''") if not text.startswith(quote[0])]
-    else:
-        quotes = ['"""', "'''"] if all(c.isprintable() or c in "\n\t" for c in text) else []
-    fitting = (quote for quote in quotes if quote not in text and not text.endswith((quote[0], "\\")))
-    quote = next(fitting, "")
+    quote = _quote(text) if all(each.isprintable() or each in "\n\t" for each in text) else ""
     return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}" if quote else repr(text)
+
+
+def _quote(text: str) -> str:
+    """The quotes between which a text can stand without an escape; empty where there are none."""
+    quotes = ('"', "'", '"""', "'''") if text.isprintable() else ('"""', "'''")
+    return next((q for q in quotes if q not in text and q[0] not in text[:1] and not text.endswith((q[0], "\\"))), "")

@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from nb2ddp.facts.flow import key_of
 from nb2ddp.facts.values import values
 from nb2ddp.syntax.tree import Tree, method
 
@@ -22,14 +23,8 @@ def sounds(tree: Tree) -> list[cst.CSTNode]:
     casts = [call for call in calls if _SOUND.fullmatch(tree.qualified(call.func))]
     loads_rows = any(tree.qualified(call.func) in _ROWS for call in calls)
     read = [node for node in tree.live(cst.Subscript) if not isinstance(tree.parents[node], cst.AssignTarget)]
-    owners = [node.value for node in read if _key(tree, node) in _KEYS and _is_of_row(tree, node.value)]
+    owners = [node.value for node in read if key_of(tree, node) in _KEYS and _is_of_row(tree, node.value)]
     return [*casts, *(owners if loads_rows else ())]
-
-
-def _key(tree: Tree, node: cst.Subscript) -> object:
-    """Return the key of `row["audio"]`; `...` for none that is known."""
-    part = node.slice[0].slice
-    return tree.literal(part.value) if isinstance(part, cst.Index) else ...
 
 
 def _is_of_row(tree: Tree, node: cst.BaseExpression) -> bool:

@@ -13,12 +13,12 @@ from typing import Final
 
 import libcst as cst
 
+from nb2ddp.facts.environment import packages_of
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.values import texts_of
 from nb2ddp.script.modules import is_published, on_index
 from nb2ddp.script.packages import Requirements
-from nb2ddp.syntax.tree import dotted
 
 #: Modules of the machines that host notebooks: scripts do without them.
 _HOSTED: Final = frozenset("google ipykernel kaggle_datasets kaggle_secrets marimo".split())
@@ -45,13 +45,8 @@ def _imported(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
     tree = program.tree
     for line in tree.in_order(chain[cst.Import | cst.ImportFrom](tree.of(cst.Import), tree.of(cst.ImportFrom))):
         if tree.is_live(line) and not program.installs.covers(line) and not tree.around(line, cst.Try):
-            if isinstance(line, cst.Import):
-                modules = [alias.evaluated_name for alias in line.names]
-            else:
-                modules = [dotted(line.module)] if line.module is not None and not line.relative else []
             tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
-            names = [module.partition(".")[0] for module in modules]
-            yield from ((line, name) for name in names if not re.search(rf"\b{name}\b", tests))
+            yield from ((line, name) for name in packages_of(line) if not re.search(rf"\b{name}\b", tests))
 
 
 def _is_brought(module: str, packages: Requirements) -> bool:

@@ -187,28 +187,15 @@ def _bound(node: ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign) ->
 
 
 def _without_annotations(text: str) -> str:
-    """Return the text of a function, class or constant without annotations."""
-    return cst.parse_module(text).visit(_Plain()).code
-
-
-class _Plain(cst.CSTTransformer):  # LibCST calls its methods by these names
-    """Takes annotations out of code."""
-
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:  # noqa: N802
-        blank = cst.SimpleWhitespace("")
-        equal = cst.AssignEqual(blank, blank) if updated_node.default else cst.MaybeSentinel.DEFAULT
-        return updated_node.with_changes(annotation=None, equal=equal)
-
-    def leave_FunctionDef(  # noqa: N802
-        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
-    ) -> cst.FunctionDef:
-        return updated_node.with_changes(returns=None)
-
-    def leave_AnnAssign(  # noqa: N802
-        self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign
-    ) -> cst.AnnAssign | cst.Assign:
-        value = updated_node.value
-        return cst.Assign([cst.AssignTarget(updated_node.target)], value) if value else updated_node
+    """Return the text of a function, class or constant without annotations, but for those without a value."""
+    tree = Tree(text)
+    for node in reversed(tree.of(cst.Annotation)):
+        owner, (start, end) = tree.parents[node], tree.span(node)
+        default = owner.default if isinstance(owner, cst.Param) else None
+        if not isinstance(owner, cst.AnnAssign) or owner.value is not None:
+            rest = text[end:] if default is None else f"={text[tree.start(default) :]}"
+            text = text[:start].rstrip(" :->") + rest
+    return text
 
 
 def _is_standard(statement: str) -> bool:

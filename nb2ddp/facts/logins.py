@@ -1,49 +1,43 @@
-"""Calls that log in to a service, and their tokens."""
+"""Calls that log in to a service, and their tokens: `logins.toml` lists them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import libcst as cst
 
+from nb2ddp import toml
 from nb2ddp.syntax.tree import Tree, argument
 
 #: The variables of the Hub's token and of the key of Weights & Biases.
 HUB_TOKEN: Final = "HF_TOKEN"
 TRACKER_KEY: Final = "WANDB_API_KEY"
-#: The functions of a service, the keyword for its token, and the variable in which its library looks for one.
-_LOGINS: Final = (
-    (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", HUB_TOKEN),
-    (re.compile(r"wandb(\.\w+)*\.login"), "key", TRACKER_KEY),
-)
+_TABLES = toml.tables(__file__)
+_SERVICES: Final[list[Mapping[str, str]]] = _TABLES["service"]
+#: The libraries of services, and the variables in which their clients look for a key.
+CLIENT_KEYS: Final[Mapping[str, str]] = _TABLES["clients"]
 #: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
-#: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
-_NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
 _LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
-#: Commands that ask for a token, or leave it to be filled in.
-_COMMANDS: Final = (
-    (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), HUB_TOKEN),
-    (re.compile(rf"wandb\s+login\b(?!\s*(--\w+\s+)*(?!{_NO_TOKEN})[^\s-])"), TRACKER_KEY),
-)
 
 
-def _login(tree: Tree, node: cst.CSTNode) -> tuple[str, str] | None:
-    """The keyword for the token, and the variable of its library, where a call logs in to a service."""
+def _login(tree: Tree, node: cst.CSTNode) -> Mapping[str, str] | None:
+    """The service that a call logs in to."""
     name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
-    return next(((given, variable) for pattern, given, variable in _LOGINS if pattern.fullmatch(name)), None)
+    return next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None)
 
 
 def variable_of(tree: Tree, node: cst.CSTNode) -> str | None:
     """The variable in which a library looks for the token, where a call logs in to its service."""
-    return None if (login := _login(tree, node)) is None else login[1]
+    return None if (login := _login(tree, node)) is None else login["variable"]
 
 
 def variable_of_command(command: str) -> str | None:
     """The same of a command that asks a person for the token."""
-    return next((variable for pattern, variable in _COMMANDS if pattern.match(command.strip())), None)
+    return next((each["variable"] for each in _SERVICES if re.match(each["command"], command.strip())), None)
 
 
 def tokens(tree: Tree) -> list[cst.BaseExpression]:
@@ -60,5 +54,5 @@ def stands_for_token(text: object) -> bool:
 def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
     """The token that a call logs in with; None for another call, and for one that asks a person."""
     login = _login(tree, call)
-    found = None if login is None else argument(call, login[0], 0)
+    found = None if login is None else argument(call, login["keyword"], 0)
     return None if found is None or tree.literal(found.value) is None else found.value

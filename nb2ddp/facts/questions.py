@@ -10,7 +10,15 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import is_unconditional, stops
-from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
+from nb2ddp.facts.logins import (
+    CLIENT_KEYS,
+    HUB_TOKEN,
+    TOKEN_VARIABLE,
+    stands_for_token,
+    token_of,
+    variable_of,
+    variable_of_command,
+)
 from nb2ddp.facts.values import resolved
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.arguments import constant
@@ -25,16 +33,6 @@ _NO = (cst.Not, cst.Is, cst.NotIn)
 _YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
 #: A variable's name, but none that only says where a notebook runs.
 _VARIABLE = re.compile(r"\b(?!KAGGLE_KERNEL|COLAB_)[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
-#: The libraries of services, and the variables in which they look for a key.
-_KEYS = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "cohere": "CO_API_KEY",
-    "google.genai": "GOOGLE_API_KEY",
-    "google.generativeai": "GOOGLE_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "mistralai": "MISTRAL_API_KEY",
-    "openai": "OPENAI_API_KEY",
-}
 
 
 @dataclass(frozen=True)
@@ -198,9 +196,9 @@ def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | No
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
     """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
     for call in tree.live(cst.Call):
-        service = next((name for name in _KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
+        service = next((name for name in CLIENT_KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
-            yield filled.value, _KEYS[service]
+            yield filled.value, CLIENT_KEYS[service]
         client = tree.qualified(call.func).startswith("huggingface_hub.")
         if (token := token_of(tree, call)) is not None:
             yield token, variable_of(tree, call) or HUB_TOKEN

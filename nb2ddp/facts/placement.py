@@ -246,18 +246,18 @@ class Placement:
             node: what they come to.
             fails_alike: it fails on all of them or on none, so that it may stand in a `try`.
         """
-        places, functions = [node], set[cst.FunctionDef]()
-        for place in places:  # which grows on the way
-            function = self.tree.function(place)
-            if not self._is_unconditional(place, fails_alike):
+        tree, places = self.tree, self._ways(node)
+        for function in dict.fromkeys(filter(None, map(tree.function, places))):
+            calls, during = tree.callers(function), self.execution.runs(function.body, Phase.DURING)
+            if not calls or len(calls) < len(tree.named(function)) or during:
                 return False
-            if function is not None and function not in functions:
-                functions.add(function)
-                calls, during = self.tree.callers(function), self.execution.runs(function.body, Phase.DURING)
-                if not calls or len(calls) < len(self.tree.named(function)) or during:
-                    return False
-                places += calls
-        return all(map(self.training.is_before_end, places))
+        is_early = all(map(self.training.is_before_end, places))
+        return is_early and all(self._is_unconditional(place, fails_alike) for place in places)
+
+    def _ways(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """A node, the calls of the function that it stands in, those of their functions, and so on."""
+        tree = self.tree
+        return reached([node], lambda place: tree.callers(above) if (above := tree.function(place)) is not None else ())
 
     def _is_unconditional(self, node: cst.CSTNode, fails_alike: bool) -> bool:
         """True for what runs where its function does: below no test but of constants, and behind no `return`.
@@ -282,15 +282,9 @@ class Placement:
 
     def _is_tried(self, node: cst.CSTNode) -> bool:
         """True for what stands in a `try` or below `suppress`, there or where its function is called."""
-        tree = self.tree
-
-        def calls(place: cst.CSTNode) -> list[cst.Call]:
-            function = tree.function(place)
-            return tree.callers(function) if function is not None else []
-
-        around = [each for place in reached([node], calls) for each in tree.ancestors(place)]
+        around = [each for place in self._ways(node) for each in self.tree.ancestors(place)]
         return any(
-            isinstance(each, cst.Try) or (isinstance(each, cst.With) and "suppress(" in tree.text(each.items[0]))
+            isinstance(each, cst.Try) or (isinstance(each, cst.With) and "suppress(" in self.tree.text(each.items[0]))
             for each in around
         )
 

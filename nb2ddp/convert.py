@@ -75,12 +75,12 @@ def convert_source(
     try:
         conversion = _convert(notebook, script_name, options or Options(), reference or file_name or f"{name}.ipynb")
     except NotebookError as error:
-        error.diagnostics = tuple(placed(notebook, text, error.diagnostics))
+        error.diagnostics = tuple(placed(notebook, error.diagnostics))
         raise
     finally:
         if was_enabled:
             gc.enable()
-    return replace(conversion, diagnostics=tuple(placed(notebook, text, conversion.diagnostics)))
+    return replace(conversion, diagnostics=tuple(placed(notebook, conversion.diagnostics)))
 
 
 def check_codes(options: Options) -> None:

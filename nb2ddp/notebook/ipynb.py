@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
 import nbformat
 
-from nb2ddp.notebook.lines import dedented
+from nb2ddp.notebook.lines import dedented, file_lines
 from nb2ddp.results import Location, NotebookError
 from nb2ddp.toml import tomllib
 
@@ -32,8 +32,8 @@ class Cell:
     """One cell. Cells count from 1, Markdown cells included.
 
     Attributes:
-        lines: the line of the file, from 1, of each line of the source; empty where the file holds them as JSON.
-        indent: by how many columns the file indents them.
+        lines: the line of the file, from 1, of each line of the source; empty where that is not found.
+        indent: by how many columns the file indents them; None where it holds them as JSON.
         shows: whether the value of its last expression is among its saved outputs; None where it was not run.
         shows_image: whether that value is an image of PIL's.
         failed: the error among its saved outputs, in a line; empty where it has none.
@@ -43,8 +43,8 @@ class Cell:
     number: int
     kind: CellKind
     source: str
-    lines: tuple[int, ...] = field(default=(), compare=False)
-    indent: int = field(default=0, compare=False)
+    lines: Sequence[int] = field(default=(), compare=False)
+    indent: int | None = field(default=None, compare=False)
     shows: bool | None = field(default=None, compare=False)
     shows_image: bool = field(default=False, compare=False)
     failed: str = field(default="", compare=False)
@@ -130,8 +130,10 @@ def parse_notebook(text: str, name: str) -> Notebook:
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
         source = dedented(source) if cell.cell_type == "code" else source
         found.append(Cell(number, cast(CellKind, cell.cell_type), source, **(saved[number - 1] if saved else {})))
+    lines = file_lines(text, [cell.source for cell in found])
+    placed = tuple(replace(cell, lines=own) for cell, own in zip(found, lines, strict=True))
     of_gpus = tuple((number, text) for number, text in shown if _MEMORY.search(text))
-    return Notebook(name, tuple(found), gpu=_gpu(node.metadata), shown=of_gpus)
+    return Notebook(name, placed, gpu=_gpu(node.metadata), shown=of_gpus)
 
 
 def _gpu(metadata: Any) -> str:

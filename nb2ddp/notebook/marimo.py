@@ -127,7 +127,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
 def _made(number: int, source: str, first: int, indent: int = 0) -> Cell:
     """Return a code cell whose source begins in a line of the file."""
     source = source.rstrip()
-    return Cell(number, "code", source, tuple(range(first, first + source.count("\n") + 1)), indent)
+    return Cell(number, "code", source, range(first, first + source.count("\n") + 1), indent)
 
 
 def _first_line(statement: ast.stmt, lines: Sequence[str]) -> int:

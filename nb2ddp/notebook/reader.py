@@ -9,7 +9,6 @@ from pathlib import PurePath
 from typing import Final
 
 from nb2ddp.notebook.ipynb import Notebook, parse_notebook
-from nb2ddp.notebook.lines import file_lines
 from nb2ddp.notebook.marimo import is_marimo, parse_marimo
 from nb2ddp.notebook.scripts import is_script, parse_script
 from nb2ddp.results import Diagnostic, NotebookError
@@ -77,24 +76,15 @@ def is_python_notebook(text: str) -> bool:
     return is_marimo(lines) or is_script(lines)
 
 
-def placed(notebook: Notebook, text: str, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+def placed(notebook: Notebook, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     """Findings with their lines of the file, and the columns where the file's lines are the notebook's own.
 
     Args:
         notebook: what was read.
-        text: the file's content.
         findings: of the notebook.
     """
-    written: list[list[int]] = []  # where the file holds cells as JSON
     for finding in findings:
-        if finding.location is None:
-            yield finding
-            continue
-        cell, line = notebook.cell(finding.location.cell), finding.location.line
-        if cell.lines:
-            at = cell.lines[min(line, len(cell.lines)) - 1]
-            yield replace(finding, file_line=at, file_column=finding.location.column + cell.indent)
-        else:
-            written = written or file_lines(text, [other.source for other in notebook.cells])
-            lines = written[cell.number - 1]
-            yield replace(finding, file_line=lines[line - 1] if line <= len(lines) else None)
+        if finding.location is not None and (lines := (cell := notebook.cell(finding.location.cell)).lines):
+            column = None if cell.indent is None else finding.location.column + cell.indent
+            finding = replace(finding, file_line=lines[min(finding.location.line, len(lines)) - 1], file_column=column)
+        yield finding

@@ -39,7 +39,7 @@ def parse_script(text: str, name: str) -> Notebook:
 
 
 def _cell(number: int, kind: CellKind, lines: _Lines) -> Cell:
-    return Cell(number, kind, "\n".join(line for _, line in lines), tuple(at for at, _ in lines))
+    return Cell(number, kind, "\n".join(line for _, line in lines), tuple(at for at, _ in lines), 0)
 
 
 def _trimmed(lines: _Lines) -> _Lines:

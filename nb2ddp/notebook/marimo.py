@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import re
-import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -116,10 +114,12 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
         return Cell(number, "markdown", markdown)
     if not code or isinstance(code[-1], ast.Pass):
         last = min(last, code.pop().lineno - 1) if code else last
-    first = _first_line(statement, lines)
-    if first > body[0].lineno:
+    first = min(part.lineno for part in (body[0], *getattr(body[0], "decorator_list", ())))
+    if lines[first - 1][: body[0].col_offset].strip():
         at = statement.lineno
         raise refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
+    while lines[first - 2].strip()[:1] in ("", "#"):  # up to the header
+        first -= 1
     source = _dedented(lines, first, last, body[0].col_offset, strings)
     return _made(number, source, first, body[0].col_offset)
 
@@ -128,12 +128,6 @@ def _made(number: int, source: str, first: int, indent: int = 0) -> Cell:
     """Return a code cell whose source begins in a line of the file."""
     source = source.rstrip()
     return Cell(number, "code", source, range(first, first + source.count("\n") + 1), indent)
-
-
-def _first_line(statement: ast.stmt, lines: Sequence[str]) -> int:
-    """The line below the header, which comments may stand on."""
-    tokens = tokenize.generate_tokens(io.StringIO("\n".join(lines[statement.lineno - 1 :])).readline)
-    return statement.lineno + next(token for token in tokens if token.type == tokenize.NEWLINE).end[0]
 
 
 def _markdown(statement: ast.stmt) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nb2ddp.facts.gpus import KINDS
+from nb2ddp.facts.gpu import KINDS
 
 #: Those of the table that is shown where none is asked for.
 SHOWN = ("T4 16 GB", "RTX 4090 24 GB", "A100 40 GB", "H100 80 GB")

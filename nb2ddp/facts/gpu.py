@@ -7,9 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from nb2ddp.facts.gpus import KINDS
+from nb2ddp import toml
 from nb2ddp.notebook.ipynb import Notebook
 
+
+@dataclass(frozen=True)
+class Kind:
+    """A row of `gpu.toml`."""
+
+    name: str
+    sold: int
+    memory: float
+    rounded: int
+
+
+#: From the smallest; of two with one name the first is meant where no memory is said.
+KINDS = tuple(Kind(**row) for row in toml.tables(__file__)["kinds"])
 #: GPUs that notebooks are made for, with their memory in GB; of two with one name the smaller.
 _GPUS = {kind.name: kind.rounded for kind in reversed(KINDS)}
 #: What is rounded of the memory that a GPU is sold with.

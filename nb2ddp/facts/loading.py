@@ -101,6 +101,11 @@ def is_split(tree: Tree, call: cst.Call) -> bool:
     return bool(plans(tree, call)) or constant(tree, call, "device_map") in SPLITTING
 
 
+def starts_engine(tree: Tree, load: cst.Call) -> bool:
+    """True where a load may start a vLLM engine in its process."""
+    return constant(tree, load, "fast_inference") not in (None, False)
+
+
 def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
     """True for `functools.partial(...)`."""
     return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)

@@ -14,7 +14,7 @@ from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu, ran_out_of_memory
 from nb2ddp.facts.installs import Installs, colab_branch
-from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
+from nb2ddp.facts.loading import ModelKind, loads, model_kind, starts_engine, weights
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.paths import HostedPath, LocalPath, Made, Maker, hosted_paths, local_paths, makers, written_there
@@ -24,7 +24,6 @@ from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
 from nb2ddp.facts.values import filled
-from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.options import Options

@@ -24,12 +24,11 @@ from packaging.version import Version
 
 from nb2ddp.facts.commands import Command, commands
 from nb2ddp.facts.installs import colab_branch
-from nb2ddp.facts.loading import model_name
+from nb2ddp.facts.loading import model_name, starts_engine
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import needed, taken, uses, uses_unsloth
 from nb2ddp.facts.sounds import sounds
 from nb2ddp.facts.values import filled
-from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.script.launch import path_word
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX
 from nb2ddp.script.templates import render

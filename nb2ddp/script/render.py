@@ -10,11 +10,11 @@ from typing import Any
 
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
+from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.script.inserted import LEAVE_GPUS, SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named, passed_variables
 from nb2ddp.script.packages import Requirements
-from nb2ddp.script.sections import kept_cells
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
 
@@ -22,6 +22,9 @@ from nb2ddp.syntax.arguments import constant
 _PASTED = re.compile(r"(data:\w+/[\w.+-]+;base64,)[\w+/=]{40,}")
 #: Blank lines around a text.
 _AROUND = re.compile(r"\A(?:[ \t]*\n)+|\s+\Z")
+_INSTALL = re.compile(r"(?i)\binstall|\bpip\b|\brestart\w*\b[^.\n]*\b(?:runtime|kernel|session)\b")
+#: A text of more words says more than how and why something is installed.
+_FEW = 80
 
 
 def script(
@@ -45,7 +48,7 @@ def script(
     from nbformat import from_dict
 
     nodes = []
-    for cell in kept_cells(program, cells):
+    for cell in _kept_cells(program, cells):
         words = _PASTED.sub(r"\1...", _AROUND.sub("", cell.source))
         source = cells[cell.number].strip("\n") if cell.kind == "code" else words
         nodes.append({"cell_type": cell.kind, "source": source, "number": cell.number})
@@ -62,6 +65,29 @@ def script(
         resources["metadata_header"] = packages.header(program.notebook.metadata.requires_python)
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
+
+
+def _kept_cells(program: Program, cells: dict[int, str]) -> list[Cell]:
+    """Return the cells that stand in the script: those with code left or with text.
+
+    A text about an installation leaves with the code right below it; the first cell stays as the title of all.
+    """
+    filled = [cell for cell in program.notebook.cells if cell.source.strip()]
+    kept: list[Cell] = []
+    is_removed = False  # the code right below
+    for cell in reversed(filled):
+        if cell.kind == "code" and not cells[cell.number].strip("\n"):
+            is_removed = True
+        elif not (is_removed and cell is not filled[0] and _is_about_install(cell)):
+            kept.append(cell)
+            is_removed = False
+    return kept[::-1]
+
+
+def _is_about_install(cell: Cell) -> bool:
+    """Return whether a text, by its first line, is about an installation."""
+    first = cell.source.strip().split("\n", 1)[0]
+    return cell.kind == "markdown" and bool(_INSTALL.search(first)) and len(cell.source.split()) <= _FEW
 
 
 def _lines(program: Program, script_name: str, *, serves: bool, leaves: bool) -> list[tuple[str, str]]:

@@ -9,7 +9,6 @@ from nb2ddp.facts.execution import RUN_ONCE
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
-from nb2ddp.facts.waiting import wait_seconds
 from nb2ddp.script.inserted import END, Inserted
 from nb2ddp.script.linker import link, process, renamed, shadowed, taken, words
 from nb2ddp.script.needs import tests
@@ -24,6 +23,8 @@ _UNSLOTH = frozenset({"import atexit", "import shutil"})
 #: What compares the versions of packages with the oldest that work.
 _COMPARES = "from accelerate.utils import compare_versions"
 _GROUP = "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # longest wait for another process"
+#: Seconds that a process waits: long enough for downloads and data preparation by one process before training.
+_WAIT = 7200
 #: What makes processes wait for each other, where cells have it before the end of training.
 _WAITS = ("PartialState", *RUN_ONCE)
 
@@ -38,7 +39,7 @@ def setup(program: Program, inserted: Inserted) -> str:
     with_unsloth, several = program.trains_with_unsloth, program.options.launch.machines > 1
     last = [*(["compare_folders()"] if several else []), *inserted.last]
     if several or any(_makes_wait(text) for text in inserted.cells):
-        last.insert(0, _GROUP.format(_duration(wait_seconds(program.training))))
+        last.insert(0, _GROUP.format(_duration(_wait_seconds(program))))
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))
@@ -64,6 +65,16 @@ def setup(program: Program, inserted: Inserted) -> str:
         rest=_joined(rest.functions, last),
     )
     return renamed(text, taken(program)).strip("\n")
+
+
+def _wait_seconds(program: Program) -> int:
+    """How long a process waits for the others: two hours, or what the notebook itself allows where that is longer.
+
+    The first process group decides: `TrainingArguments` takes the one that is there, and `ddp_timeout` then has no
+    effect (accelerate/state.py, `PartialState.__init__`; transformers/training_args.py, `_setup_devices`).
+    """
+    values = [constant(program.tree, call, "ddp_timeout") for call in program.training.arguments]
+    return max([_WAIT, *(value for value in values if isinstance(value, int))])
 
 
 def _may_look_for_unused(program: Program) -> bool:

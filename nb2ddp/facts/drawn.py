@@ -86,13 +86,13 @@ def _drawn(execution: Execution, statement: cst.Expr, cell: Cell | None) -> tupl
     """
     tree, value = execution.tree, statement.value
     if isinstance(value, cst.Call):
-        name = tree.qualified(value.func)
+        name, owner = tree.qualified(value.func), receiver(value)
         if name in _PYPLOT_SHOW:
-            return ("pyplot", value.func.value) if isinstance(value.func, cst.Attribute) else None
+            return None if owner is None else ("pyplot", owner)
         if DISPLAY.fullmatch(name) and len(value.args) == 1:
             return _shown(execution, value.args[0].value, named=True)
-        if isinstance(value.func, cst.Attribute) and method(value) == "show":
-            return _shown(execution, value.func.value, named=False)
+        if owner is not None and method(value) == "show":
+            return _shown(execution, owner, named=False)
     if cell is None:
         return None
     return _shown(execution, value, named=False) or (("image", value) if cell.shows_image else None)
@@ -112,27 +112,20 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
 
 
 def _made_by(tree: Tree, value: cst.BaseExpression) -> str:
-    """The full name of the call that made a value, through names and functions of the notebook; empty where none did,
-    or one of several."""
-    values = reached([value], lambda value: _returned(tree, _maker(tree, value)))
-    makers = [maker for maker in (_maker(tree, each) for each in values) if not _returned(tree, maker)]
+    """The full name of the call that made a value; empty where none did, or one of several.
+
+    It is followed through names, also of `figure, axes = plt.subplots()`, what gives the like of it, and functions of
+    the notebook.
+    """
+
+    def sources(value: cst.BaseExpression) -> list[cst.BaseExpression]:
+        bound, maker = tree.definition(value), tree.value(value)
+        if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
+            return [bound.value] if tree.text(value) == tree.text(several.elements[0].value) else []
+        if method(maker) in _KEEPING and (owner := receiver(maker)) is not None:
+            return [owner]
+        return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []
+
+    makers = [tree.value(each) for each in reached([value], sources) if not sources(each)]
     names = {tree.qualified(maker.func) if isinstance(maker, cst.Call) else "" for maker in makers}
     return names.pop() if len(names) == 1 else ""
-
-
-def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
-    """What made a value, through names, also of `figure, axes = plt.subplots()`, and what gives the like of it."""
-    bound = tree.definition(value)
-    if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
-        value = bound.value if tree.text(value) == tree.text(several.elements[0].value) else value
-
-    def like(value: cst.BaseExpression) -> cst.BaseExpression | None:
-        maker = tree.value(value)
-        return receiver(maker) if method(maker) in _KEEPING else None
-
-    return tree.value(tree.followed(value, like)[-1])
-
-
-def _returned(tree: Tree, maker: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What a function of the notebook returns, where it made a value."""
-    return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []

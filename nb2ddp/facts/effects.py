@@ -14,7 +14,7 @@ import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import called, receiver
+from nb2ddp.facts.flow import called, called_as, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
@@ -350,8 +350,7 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
     is_object = binding is not None and isinstance(binding.value, cst.Call)  # a pipeline, an evaluator
     if is_object or _GIVING.fullmatch(name) or method(node) in _GIVING_METHODS | _ANSWERING_METHODS:
         return True
-    called = method(node) or name.rsplit(".", 1)[-1]
-    return False if _FOR_EFFECT.fullmatch(called) else None
+    return False if _FOR_EFFECT.fullmatch(called_as(tree, node)) else None
 
 
 def _only_gives(effects: Effects, call: cst.Call) -> bool:

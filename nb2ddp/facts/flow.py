@@ -30,6 +30,12 @@ def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:
     return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
+def called_as(tree: Tree, call: cst.Call) -> str:
+    """The name of the method or function that a call is of, without what stands before it."""
+    function = call.func
+    return function.attr.value if isinstance(function, cst.Attribute) else tree.qualified(function).rpartition(".")[2]
+
+
 def root_of(node: cst.CSTNode) -> cst.CSTNode:
     """Return what an item or an attribute belongs to: `x` of `x.a[0]`; of all else, itself."""
     while isinstance(node, (cst.Attribute, cst.Subscript)):

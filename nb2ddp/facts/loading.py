@@ -9,10 +9,10 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.flow import reached, returned
+from nb2ddp.facts.flow import called_as, reached, returned
 from nb2ddp.facts.values import values
 from nb2ddp.syntax.arguments import constant, passed
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 #: Calls that load a model; never a tokenizer, processor or config.
 _LOADER = re.compile(
@@ -194,8 +194,7 @@ def has_new_head(tree: Tree, load: cst.Call) -> bool:
 def has_lora(tree: Tree) -> bool:
     """True where the notebook makes adapters."""
     return any(
-        "get_peft_model" in (method(call), tree.qualified(call.func).rsplit(".", 1)[-1]) or keyword(call, "peft_config")
-        for call in tree.live(cst.Call)
+        called_as(tree, call) == "get_peft_model" or keyword(call, "peft_config") for call in tree.live(cst.Call)
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import is_unconditional
+from nb2ddp.facts.flow import called_as, is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, token_of, tokens
 from nb2ddp.facts.releases import fitting
@@ -121,7 +121,7 @@ def _uploads(program: Program) -> Iterator[cst.Call]:
     for call in program.execution.calls():
         client = tree.value(call.func.value) if isinstance(call.func, cst.Attribute) else call
         calls = [each for each in (call, client) if isinstance(each, cst.Call)]
-        name = method(call) or tree.qualified(call.func).rpartition(".")[2]
+        name = called_as(tree, call)
         uploads = name.startswith(("push_to_hub", "upload_")) and program.execution.does(call) & Does.SAVE
         has_token = any(keyword(each, name) for each in calls for name in ("token", "hub_token"))
         if (uploads or constant(tree, call, "push_to_hub") is True) and not has_token:

@@ -16,7 +16,7 @@ import libcst as cst
 
 from nb2ddp.facts.commands import commands, only_shows, written_by
 from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS, PLACE, Does
-from nb2ddp.facts.flow import argument_of, is_unconditional, receiver, stops
+from nb2ddp.facts.flow import argument_of, called_as, is_unconditional, receiver, stops
 from nb2ddp.facts.hosted import hosted_name
 from nb2ddp.facts.values import filled, resolved, texts_of
 from nb2ddp.notebook.magics import Kind
@@ -155,7 +155,7 @@ def _of_call(execution: Execution, call: cst.Call) -> Maker:
     tree, name, does = execution.tree, execution.tree.qualified(call.func), execution.does(call)
     if isinstance(tree.definition(call.func), cst.FunctionDef):
         return Maker(call)  # what it calls is asked itself
-    last = method(call) or name.rsplit(".", 1)[-1]
+    last = called_as(tree, call)
     acts, tells = bool(does & Does.ACT), does & Does.TELL and isinstance(call.func, cst.Attribute)
     if _HARMLESS.fullmatch(name) or tells or does & (Does.TEST | Does.LIST) or (READERS.fullmatch(last) and not acts):
         return Maker(call)
@@ -318,7 +318,7 @@ def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
 def reads_first(tree: Tree, call: cst.Call) -> bool:
     """True for a call that reads what it is given first: it copies or uploads that, or runs a program with it."""
     name = tree.qualified(call.func)
-    uploads = _UPLOADS.fullmatch(method(call) or name.rpartition(".")[2])
+    uploads = _UPLOADS.fullmatch(called_as(tree, call))
     return bool(uploads) or (name.startswith((*_MOVERS, "os.system", "subprocess.")) and name != "shutil.make_archive")
 
 
@@ -403,7 +403,7 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
     """
     tree = execution.tree
     for call in execution.calls():
-        last = method(call) or tree.qualified(call.func).rsplit(".", 1)[-1]
+        last = called_as(tree, call)
         if not (READERS.fullmatch(last) or last == "iterdir"):
             continue
         runs = tree.run_from(call, tree.uses)

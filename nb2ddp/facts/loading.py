@@ -111,21 +111,15 @@ def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
 
 
-def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The class whose `from_pretrained` an expression stands for, by `functools.partial` too."""
+def _class(tree: Tree, node: cst.BaseExpression) -> str:
+    """The class whose `from_pretrained` an expression stands for, by `functools.partial` too; empty for none."""
 
     def prepared(node: cst.BaseExpression) -> cst.BaseExpression | None:
         value = tree.value(node)
         return value.args[0].value if isinstance(value, cst.Call) and is_partial(tree, value) else None
 
-    member = tree.member(tree.value(tree.followed(node, prepared)[-1]))
-    return member[0] if member is not None and member[1] == "from_pretrained" else None
-
-
-def _class(tree: Tree, node: cst.BaseExpression) -> str:
-    """The full name of the class that a loading function loads with; empty for any other function."""
-    owner = _loads_with(tree, node)
-    return "" if owner is None else tree.family(tree.value(owner))
+    owner, name = tree.member(tree.value(tree.followed(node, prepared)[-1])) or (node, "")
+    return tree.family(tree.value(owner)) if name == "from_pretrained" else ""
 
 
 def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:

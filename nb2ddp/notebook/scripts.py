@@ -11,7 +11,7 @@ from nb2ddp.results import NotebookError
 
 _PERCENT = re.compile(r"^# ?%%(?!\w)", re.MULTILINE)
 _JUPYTEXT = re.compile(r"\A# ---\n(?:#.*\n)*?#\s+jupytext:")
-_HEADER = re.compile(r"#!.*|#.*coding[:=].*")
+_HEADER = re.compile(r"\A(#!.*)?\n?(#.*coding[:=].*)?")
 #: The first cell of the scripts that this program writes.
 _OWN = re.compile(r"^# %% Distributed setup$", re.MULTILINE)
 
@@ -48,12 +48,14 @@ def _trimmed(lines: _Lines) -> _Lines:
     return lines[text[0] : text[-1] + 1] if text else []
 
 
-def _without_header(lines: _Lines) -> _Lines:
-    """Lines without the interpreter, the encoding and the inline metadata at the top."""
-    text = "\n".join(line for _, line in lines)
-    block = next((match for match in BLOCK.finditer(text) if match["type"] == "script"), None)
-    gone = range(text.count("\n", 0, block.start()), text.count("\n", 0, block.end()) + 1) if block else range(0)
-    return [line for n, line in enumerate(lines) if n not in gone and not (n < 2 and _HEADER.fullmatch(line[1]))]
+def _without_header(text: str) -> str:
+    """A script with blank lines in place of the interpreter, the encoding and the inline metadata at its top."""
+
+    def blank(match: re.Match[str]) -> str:
+        is_ours = match.groupdict().get("type", "script") == "script"  # not a block of another tool
+        return "\n" * match[0].count("\n") if is_ours else match[0]
+
+    return _HEADER.sub(blank, BLOCK.sub(blank, text))
 
 
 def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
@@ -67,6 +69,7 @@ def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
     options: dict[str, Any] = {"extension": ".py"}
     if not _JUPYTEXT.match(text):
         options |= {"format_name": "percent", "comment_magics": False}
+        text = _without_header(text)
     try:
         cells = jupytext.reads(text, options).cells
     except Exception as error:  # whatever its many formats and YAML raise
@@ -75,7 +78,7 @@ def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
     at = 0
     for cell in cells:
         lines, at = _found(cell.source.split("\n"), file, at)
-        yield cell.cell_type, _without_header(lines) if lines and lines[0][0] < 3 else lines
+        yield cell.cell_type, lines
 
 
 def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:

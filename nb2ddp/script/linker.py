@@ -95,9 +95,9 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
     imports = set[str]()
 
     def follow(name: str, above: dict[str, str]) -> None:
-        if name in above or name not in known:
-            imports.update(statement for word, statement in above.items() if word == name)
-        elif name not in linked:
+        if name in above:
+            imports.add(above[name])
+        elif name in known and name not in linked:
             for read in sorted(known[name].reads):
                 follow(read, known[name].imports)
             linked[name] = known[name]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 from collections.abc import Iterable
-from itertools import accumulate
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 #: A member that may be a cell's source; within a string its quotes would be escaped.
@@ -53,10 +51,8 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
 
 def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     """Return a member's joined strings, and the offsets of the strings in which its lines begin."""
-    value = json.loads(text[start:end])
-    parts = [value] if isinstance(value, str) else value
-    ends, source = list(accumulate(map(len, parts))), "".join(parts)
+    strings = [(string.start(), json.loads(string[0])) for string in _STRING.finditer(text, start, end)]
+    source = "".join(part for _, part in strings)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
-    places = [string.start() for string in _STRING.finditer(text, start, end)] or [0]
-    offsets = [places[min(bisect.bisect_right(ends, start), len(places) - 1)] for start in starts]
-    return _LINE_END.sub("\n", source.removeprefix("\ufeff")), offsets
+    holders = [at for at, part in strings for _ in part] or [start]  # of each character
+    return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [holders[min(at, len(holders) - 1)] for at in starts]

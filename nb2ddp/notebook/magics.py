@@ -200,10 +200,10 @@ def _parse(line: str, source: str) -> Syntax:
 def _line_magic(name: str, arguments: str, source: str) -> Syntax:
     """Return a line magic, or the shell command that it stands for."""
     text = arguments.strip()
+    if name in _COMMANDS:
+        text, name = f"{name} {text}".strip(), "system"
     if name in ("sx", "system"):
         return Syntax(Kind.SHELL, "", text, source)
-    if name in _COMMANDS:
-        return Syntax(Kind.SHELL, "", f"{name} {text}".strip(), source)
     return Syntax(Kind.LINE_MAGIC, name, text, source)
 
 

@@ -114,8 +114,7 @@ def unsigned(text: str) -> str:
 
 def copy(signed: str, text: str) -> str:
     """Return a file with the line of another."""
-    match = _LINE.search(signed)
-    return _insert(text, match[0]) if match else text
+    return _insert(text, line(signed))
 
 
 def _insert(text: str, line: str) -> str:

@@ -197,10 +197,10 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]
     for node, text in (*written, *forms):
-        line = f"{tree.text(tree.statement(node))} {text}"
-        is_key = _OF_KEY.search(line) and not _OF_HASH.search(line)
-        for match in (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_key else ())):
-            if _is_token(match):
+        for match in (*_TOKEN.finditer(text), *_KEY.finditer(text)):
+            line = f"{tree.text(tree.statement(node))} {text}"
+            is_named = match.re is _TOKEN or (_OF_KEY.search(line) and not _OF_HASH.search(line))
+            if is_named and _is_token(match):
                 yield f"{match['head']}...{match['tail']}", node
 
 

@@ -31,6 +31,9 @@ _MADE = re.compile(
 )
 
 
+_version = cache(Version)
+
+
 @cache
 def table() -> Mapping[str, Any]:
     """What each release has, by library; see the top of `tests/fields.py`."""
@@ -101,8 +104,8 @@ class Use:
 
     def is_in(self, release: str) -> bool:
         """Whether a release has it."""
-        at = Version(release)
-        return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in self.spans)
+        at = _version(release)
+        return any(_version(first) <= at and (not last or at <= _version(last)) for first, last in self.spans)
 
 
 def uses_unsloth(tree: Tree) -> bool:

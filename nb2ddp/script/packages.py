@@ -13,7 +13,9 @@ import re
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -88,9 +90,9 @@ class Package:
     sources: tuple[str, ...] = ()
     is_apart: bool = False
 
-    @property
+    @cached_property
     def requirement(self) -> Requirement | None:
-        """The line as a `Requirement`; None for a bare URL or a file."""
+        """The line as a `Requirement`, which is not to be changed; None for a bare URL or a file."""
         return _requirement(self.line)
 
     @property
@@ -117,7 +119,7 @@ class Package:
 
     def with_versions(self, bounds: str) -> Package:
         """Return the package with only these bounds on its version; a URL or a file stays as it is."""
-        own = self.requirement
+        own = copy(self.requirement)
         if own is None or own.url:
             return self
         own.specifier = SpecifierSet(bounds)
@@ -129,10 +131,10 @@ class Package:
 
     def with_extras(self, other: Package) -> Package:
         """Return the package with the extras of another one, and then with its indexes too."""
-        own, more = self.requirement, other.requirement
+        own, more = copy(self.requirement), other.requirement
         if own is None or more is None or more.extras <= own.extras:
             return self
-        own.extras |= more.extras
+        own.extras = own.extras | more.extras
         return replace(self, line=str(own), sources=tuple(dict.fromkeys((*other.sources, *self.sources))))
 
     def fits(self, bounds: str) -> bool:

@@ -459,6 +459,8 @@ class Tree:
     @remembered
     def _constant(self, node: cst.BaseExpression) -> object:
         """The value of a constant, which LibCST has Python compile each time that it is asked."""
+        if isinstance(node, cst.SimpleString) and not node.prefix and "\\" not in node.value:
+            return node.raw_value
         return cast("_Constant", node).evaluated_value
 
     def given(self, name: str) -> list[cst.BaseExpression]:

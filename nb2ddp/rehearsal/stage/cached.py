@@ -43,18 +43,15 @@ def repository(kind: str, name: str) -> str:
     return made if os.path.isdir(made) else ""
 
 
-def _let_find(module: ModuleType, name: str) -> None:
+def _find(original: Any, repo_id: str, *args: Any, **given: Any) -> Any:
     """Let a function that downloads find everything in the cache, under whatever revision."""
-
-    @wrap(module, name)
-    def found(original: Any, repo_id: str, *args: Any, **given: Any) -> Any:
-        made = repository(given.get("repo_type") or "model", repo_id)
-        if made and given.get("local_dir"):
-            shutil.copytree(made, given["local_dir"], dirs_exist_ok=True)
-            made = given["local_dir"]
-            return str(made) if name == "snapshot_download" else os.path.join(made, *args[:1] or [given["filename"]])
-        kept = {key: value for key, value in given.items() if key not in ("revision", "cache_dir", "force_download")}
-        return original(repo_id, *args, **kept)
+    made = repository(given.get("repo_type") or "model", repo_id)
+    if made and given.get("local_dir"):
+        shutil.copytree(made, given["local_dir"], dirs_exist_ok=True)
+        file = () if original.__name__ == "snapshot_download" else args[:1] or (given["filename"],)
+        return os.path.join(given["local_dir"], *file)
+    kept = {key: value for key, value in given.items() if key not in ("revision", "cache_dir", "force_download")}
+    return original(repo_id, *args, **kept)
 
 
 def _take(api: ModuleType, log: Log) -> None:
@@ -79,7 +76,7 @@ def _take(api: ModuleType, log: Log) -> None:
         "list_repo_files": lambda _, repo_id, *, repo_type=None, **__: files(repo_id, repo_type),
     }
     for name, answer in (answers | {name: functools.partial(send, name) for name in _SENDING}).items():
-        wrap(api, f"HfApi.{name}")(functools.partial(_instead, answer))
+        wrap(api, f"HfApi.{name}", functools.partial(_instead, answer))
         setattr(api, name, getattr(api.api, name))  # what the module offers was bound before
 
 
@@ -87,16 +84,10 @@ def _instead(answer: Any, _: Any, *args: Any, **given: Any) -> Any:
     return answer(*args, **given)
 
 
-def _send_no_rows(rows: ModuleType, log: Log) -> None:
-    for owner in ("Dataset", "DatasetDict"):
-        if hasattr(getattr(rows, owner, None), "push_to_hub"):
-            wrap(rows, f"{owner}.push_to_hub")(lambda _, __, name, *args, **given: log.write(events.Upload(name)))
-
-
 def lay(log: Log) -> None:
     """Do so once the libraries have been imported."""
-    after_import("huggingface_hub.file_download", lambda module: _let_find(module, "hf_hub_download"))
-    after_import("huggingface_hub._snapshot_download", lambda module: _let_find(module, "snapshot_download"))
+    wrap("huggingface_hub.file_download", "hf_hub_download", _find)
+    wrap("huggingface_hub._snapshot_download", "snapshot_download", _find)
     after_import("huggingface_hub.hf_api", lambda module: _take(module, log))
-    after_import("datasets.arrow_dataset", lambda module: _send_no_rows(module, log))
-    after_import("datasets.dataset_dict", lambda module: _send_no_rows(module, log))
+    for module, owner in (("datasets.arrow_dataset", "Dataset"), ("datasets.dataset_dict", "DatasetDict")):
+        wrap(module, f"{owner}.push_to_hub", lambda _, __, name, *args, **given: log.write(events.Upload(name)))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import device, fast
-from .hooks import after_import, wrap
+from .hooks import wrap
 from .log import Log
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 def main() -> None:
@@ -24,14 +21,12 @@ def main() -> None:
     log.is_silent = True
     device.lay(log)
     fast.lay("real", log)
-    after_import("transformers.training_args", _train_on_cpu)
+    wrap("transformers.training_args", "TrainingArguments.__post_init__", _train_on_cpu)
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def _train_on_cpu(arguments: ModuleType) -> None:
-    @wrap(arguments, "TrainingArguments.__post_init__")
-    def made(original: Any, self: Any) -> None:
-        self.use_cpu = True
-        if "8bit" in str(self.optim) or "paged" in str(self.optim):
-            self.optim = "adamw_torch"
-        original(self)
+def _train_on_cpu(original: Any, self: Any) -> None:
+    self.use_cpu = True
+    if "8bit" in str(self.optim) or "paged" in str(self.optim):
+        self.optim = "adamw_torch"
+    original(self)

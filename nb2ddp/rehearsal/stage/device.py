@@ -136,29 +136,23 @@ def _hear(audio: ModuleType) -> None:
         setattr(audio.Audio, name, own)
 
 
-def _join_on_cpu(state: ModuleType) -> None:
+def _join_on_cpu(original: Any, self: Any, cpu: bool = True, **given: Any) -> None:
     """Let processes find each other on the CPU, also where a script takes it that there are GPUs."""
-
-    @wrap(state, "PartialState.__init__")
-    def init(original: Any, self: Any, cpu: bool = True, **given: Any) -> None:
-        original(self, cpu=True, **given)
+    original(self, cpu=True, **given)
 
 
-def _load_on_cpu(name: str, module: ModuleType) -> None:
+def _load_on_cpu(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
     """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
-
-    @wrap(module, f"{name}.from_pretrained")
-    def loaded(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
-        given = {name: value for name, value in given.items() if name not in _FOR_GPU}
-        if "flash" in str(given.get("attn_implementation")):
-            given["attn_implementation"] = "sdpa"
-        return original(cls, *args, **given)
+    given = {name: value for name, value in given.items() if name not in _FOR_GPU}
+    if "flash" in str(given.get("attn_implementation")):
+        given["attn_implementation"] = "sdpa"
+    return original(cls, *args, **given)
 
 
 def lay(log: Log) -> None:
     """Do so once torch has been imported."""
-    after_import("transformers.modeling_utils", functools.partial(_load_on_cpu, "PreTrainedModel"))
-    after_import("transformers.models.auto.auto_factory", functools.partial(_load_on_cpu, "_BaseAutoModelClass"))
-    after_import("accelerate.state", _join_on_cpu)
+    wrap("transformers.modeling_utils", "PreTrainedModel.from_pretrained", _load_on_cpu)
+    wrap("transformers.models.auto.auto_factory", "_BaseAutoModelClass.from_pretrained", _load_on_cpu)
+    wrap("accelerate.state", "PartialState.__init__", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
     after_import("datasets.features.audio", _hear)

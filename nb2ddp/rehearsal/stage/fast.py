@@ -235,9 +235,10 @@ def lenient(config: Any) -> None:
     """
     known = set(config.__dataclass_fields__)
 
-    @wrap(config, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **{name: value for name, value in kwargs.items() if name in known})
+
+    wrap(config, "__init__", init)
 
 
 def _of_trl(ending: str, change: Callable[[Any], None]) -> None:
@@ -260,7 +261,6 @@ def older_keywords(trainer: Any) -> None:
     """
     known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
 
-    @wrap(trainer, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         if "tokenizer" in kwargs:
             kwargs["processing_class"] = kwargs.pop("tokenizer")
@@ -269,6 +269,8 @@ def older_keywords(trainer: Any) -> None:
             if hasattr(kwargs.get("args"), name):
                 setattr(kwargs["args"], name, value)
         original(self, *args, **kwargs)
+
+    wrap(trainer, "__init__", init)
 
 
 @functools.cache
@@ -279,36 +281,30 @@ def _ever_taken() -> frozenset[str]:
     return frozenset(name for names in classes for name in names)
 
 
-def _take_lists(trainer: Any) -> None:
+def _take_lists(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     """Let a trainer take rows in a list, and Unsloth's collator of pictures."""
-
-    @wrap(trainer, "__init__")
-    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        collator = kwargs.get("data_collator")
-        if _is_real(processor := getattr(collator, "processor", None)):  # TRL asks for it, too; Unsloth does not
-            kwargs.pop("tokenizer", None)
-            kwargs["processing_class"] = processor
-        for name in ("train_dataset", "eval_dataset"):
-            if isinstance(kwargs.get(name), list):
-                kwargs[name] = _listed(kwargs[name])
-        original(self, *args, **kwargs)
+    collator = kwargs.get("data_collator")
+    if _is_real(processor := getattr(collator, "processor", None)):  # TRL asks for it, too; Unsloth does not
+        kwargs.pop("tokenizer", None)
+        kwargs["processing_class"] = processor
+    for name in ("train_dataset", "eval_dataset"):
+        if isinstance(kwargs.get(name), list):
+            kwargs[name] = _listed(kwargs[name])
+    original(self, *args, **kwargs)
 
 
-def _format_batches(trainers: ModuleType) -> None:
+def _format_batches(
+    original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any
+) -> Any:
     """Let a formatting function give a list of texts, for a batch, as Unsloth asks on a GPU
     (`unsloth_zoo.dataset_utils.sft_prepare_dataset`).
     """
-
-    @wrap(trainers, "SFTTrainer._prepare_dataset")
-    def prepared(
-        original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any
-    ) -> Any:
-        first = next(iter(dataset), None) if formatting is not None else None
-        if first is not None and "input_ids" not in first and isinstance(formatting(first), list):
-            field, given_by = args.dataset_text_field or "text", formatting
-            dataset = dataset.map(lambda rows: {field: given_by(rows)}, batched=True, remove_columns=[*first])
-            formatting = None
-        return original(self, dataset, words, args, packing, formatting, *rest)
+    first = next(iter(dataset), None) if formatting is not None else None
+    if first is not None and "input_ids" not in first and isinstance(formatting(first), list):
+        field, given_by = args.dataset_text_field or "text", formatting
+        dataset = dataset.map(lambda rows: {field: given_by(rows)}, batched=True, remove_columns=[*first])
+        formatting = None
+    return original(self, dataset, words, args, packing, formatting, *rest)
 
 
 def _take_the_width_of_the_head(losses: ModuleType) -> None:
@@ -324,13 +320,10 @@ def _take_the_width_of_the_head(losses: ModuleType) -> None:
     losses.LOSS_MAPPING["ForCausalLM"] = loss
 
 
-def _end_no_texts(rows: ModuleType) -> None:
+def _end_no_texts(original: Any, self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
     """Let TRL add no end to texts, as Unsloth adds none (`unsloth_zoo.dataset_utils.sft_prepare_dataset`)."""
-
-    @wrap(rows, "Dataset.map")
-    def mapped(original: Any, self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
-        is_end = getattr(function, "__name__", "") == "add_eos" and function.__module__.startswith("trl.")
-        return self if is_end else original(self, function, *args, **given)
+    is_end = getattr(function, "__name__", "") == "add_eos" and function.__module__.startswith("trl.")
+    return self if is_end else original(self, function, *args, **given)
 
 
 def _is_real(processor: Any) -> bool:
@@ -351,7 +344,7 @@ def _listed(rows: list[Any]) -> Any:
 
 
 def _extend(unsloth: ModuleType) -> None:
-    _of_trl("Trainer", _take_lists)
+    _of_trl("Trainer", lambda trainer: wrap(trainer, "__init__", _take_lists))
     for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
     for name in ("FastModel", "FastVisionModel", "FastBaseModel"):
@@ -374,13 +367,10 @@ def _extend(unsloth: ModuleType) -> None:
     _borrow(unsloth)
 
 
-def _see(auto: ModuleType) -> None:
+def _see(original: Any, *args: Any, **given: Any) -> Any:
     """Give a tokenizer in the place of each processor."""
-
-    @wrap(auto, "AutoProcessor.from_pretrained")
-    def loaded(original: Any, *args: Any, **given: Any) -> Any:
-        found = original(*args, **given)
-        return found if _is_real(found) else _as_processor(found)
+    found = original(*args, **given)
+    return found if _is_real(found) else _as_processor(found)
 
 
 def _borrow(unsloth: ModuleType) -> None:
@@ -443,11 +433,11 @@ def lay(kind: str, log: Log) -> None:
     than it is on a GPU ("real").
     """
     after_import("unsloth", _pass_over)
-    after_import("trl.trainer.sft_trainer", _format_batches)
-    after_import("datasets.arrow_dataset", _end_no_texts)
+    wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", _format_batches)
+    wrap("datasets.arrow_dataset", "Dataset.map", _end_no_texts)
     after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
         after_import("unsloth", _extend)
-        versions.unpack_prompts()
-        after_import("transformers.models.auto.processing_auto", _see)
+        wrap("transformers.generation.utils", "GenerationMixin.generate", versions.unpack_prompts)
+        wrap("transformers.models.auto.processing_auto", "AutoProcessor.from_pretrained", _see)

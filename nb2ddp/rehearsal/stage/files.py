@@ -7,24 +7,24 @@ and the schema tells what rows hold.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import random
 import re
 import shutil
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cached import repository
 from .events import Made, Need, StandIn
-from .hooks import after_import, wrap
+from .hooks import wrap
 from .schema import MOST_ROWS
 from .shapes import feature, png, sentences, wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     from .log import Log
     from .schema import Schema
@@ -180,40 +180,29 @@ def _is_elsewhere(path: Any) -> bool:
     return isinstance(path, str) and "://" in path
 
 
-def _load_made(load: ModuleType, sources: Sources) -> None:
-    """Let `load_dataset` and `load_from_disk` give made rows where they find nothing."""
-
-    @wrap(load, "load_dataset")
-    def loaded(original: Any, path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
-        files = given.get("data_files")
-        wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
-        if path in _FORMATS and _is_elsewhere(_first(files)):
-            return sources.dataset(_first(files), **wanted)
-        is_own = path in _FORMATS or os.path.exists(str(path))
-        try:
-            return original((not is_own and repository("dataset", str(path))) or path, name, *args, **given)
-        except Exception as error:
-            if is_own or "Unknown split" in str(error):
-                raise
-        return sources.dataset(str(path), **wanted)
-
-    _load_made_from_disk(load, "load_from_disk", sources, None if sources.has_splits else "train")
+def _load_made(sources: Sources, original: Any, path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
+    """Let `load_dataset` give made rows where it finds nothing."""
+    files = _first(given.get("data_files"))
+    wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
+    if path in _FORMATS and _is_elsewhere(files):
+        return sources.dataset(files, **wanted)
+    is_own = path in _FORMATS or os.path.exists(str(path))
+    try:
+        return original((not is_own and repository("dataset", str(path))) or path, name, *args, **given)
+    except Exception as error:
+        if is_own or "Unknown split" in str(error):
+            raise
+    return sources.dataset(str(path), **wanted)
 
 
-def _load_made_from_disk(owner: ModuleType, name: str, sources: Sources, split: str | None) -> None:
+def _load_made_from_disk(
+    sources: Sources, split: str | None, original: Any, path: Any, *args: Any, **given: Any
+) -> Any:
     """Let a function that loads a data set from a folder which is not there make it, or one split of it."""
-
-    @wrap(owner, name)
-    def loaded(original: Any, path: Any, *args: Any, **given: Any) -> Any:
-        with contextlib.suppress(FileNotFoundError):
-            return original(path, *args, **given)
-        sources.log.write(Need("files", str(path), made=True))
-        return sources.dataset(str(path), split)
-
-
-def _load_made_rows(rows: ModuleType, sources: Sources) -> None:
-    """The same for `Dataset.load_from_disk`."""
-    _load_made_from_disk(rows, "Dataset.load_from_disk", sources, "train")
+    with contextlib.suppress(FileNotFoundError):
+        return original(path, *args, **given)
+    sources.log.write(Need("files", str(path), made=True))
+    return sources.dataset(str(path), split)
 
 
 def _first(files: Any) -> Any:
@@ -223,64 +212,53 @@ def _first(files: Any) -> Any:
     return files
 
 
-def _read_made(pandas: ModuleType, sources: Sources) -> None:
+def _read_made(sources: Sources, original: Any, path: Any, *args: Any, **given: Any) -> Any:
     """Let pandas read made rows at an address, and where what it needs to read a file is not installed."""
-    for kind in _READERS:
-
-        @wrap(pandas, f"read_{kind}")
-        def read(original: Any, path: Any, *args: Any, **given: Any) -> Any:
-            try:
-                if not _is_elsewhere(path):
-                    return original(path, *args, **given)
-            except ImportError:
-                pass
-            sources.log.write(Need("files", str(path), made=True))
-            return pandas.DataFrame(sources.table(str(path), given.get("names")))
+    with contextlib.suppress(ImportError):
+        if not _is_elsewhere(path):
+            return original(path, *args, **given)
+    sources.log.write(Need("files", str(path), made=True))
+    return sys.modules["pandas"].DataFrame(sources.table(str(path), given.get("names")))
 
 
-def _select_what_is_there(rows: ModuleType) -> None:
+def _select_what_is_there(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """Let `select(range(n))` of more rows than any stand-in has give those that it has."""
-
-    @wrap(rows, "Dataset.select")
-    def select(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(indices, range) and indices.stop > MOST_ROWS >= len(self):
-            indices = range(indices.start, len(self), indices.step)
-        return original(self, indices, *args, **kwargs)
+    if isinstance(indices, range) and indices.stop > MOST_ROWS >= len(self):
+        indices = range(indices.start, len(self), indices.step)
+    return original(self, indices, *args, **kwargs)
 
 
-def _keep_all(rows: ModuleType, sources: Sources) -> None:
+def _keep_all(sources: Sources, original: Any, self: Any, *args: Any, **given: Any) -> Any:
     """Let a filter that no made row passes let all pass, once the script was seen to end without rows."""
-    _keep_where_none_is_left(rows, "Dataset.filter", lambda table: table, sources)
+    found, table = original(self, *args, **given), self.obj if hasattr(type(self), "obj") else self
+    is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
+    # Libraries filter a data set for the script, a table for themselves.
+    if not is_filter or not (original.__name__ == "filter" or sources.log.is_asked()):
+        return found
+    sources.log.write(StandIn("a filter that no made row passes lets all pass"))
+    return table
 
 
-def _keep_all_of_table(frame: ModuleType, sources: Sources) -> None:
-    """The same for a table of which the script takes the rows that something is true of."""
-    indexing = importlib.import_module("pandas.core.indexing")
-    for home, name in ((frame, "DataFrame.__getitem__"), (frame, "DataFrame.dropna"), (frame, "DataFrame.query")):
-        _keep_where_none_is_left(home, name, lambda table: table, sources)
-    _keep_where_none_is_left(indexing, "_LocationIndexer.__getitem__", lambda indexer: indexer.obj, sources)
-
-
-def _keep_where_none_is_left(module: ModuleType, name: str, table_of: Callable[[Any], Any], sources: Sources) -> None:
-    of_libraries = name == "Dataset.filter"  # libraries filter a data set for the script, a table for themselves
-
-    @wrap(module, name)
-    def kept(original: Any, self: Any, *args: Any, **given: Any) -> Any:
-        found, table = original(self, *args, **given), table_of(self)
-        is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
-        if not is_filter or not (of_libraries or sources.log.is_asked()):
-            return found
-        sources.log.write(StandIn("a filter that no made row passes lets all pass"))
-        return table
+#: What gives those rows of a table that something is true of.
+_FILTERS = (
+    ("pandas.core.frame", "DataFrame.__getitem__"),
+    ("pandas.core.frame", "DataFrame.dropna"),
+    ("pandas.core.frame", "DataFrame.query"),
+    ("pandas.core.indexing", "_LocationIndexer.__getitem__"),
+    ("datasets.arrow_dataset", "Dataset.filter"),
+)
 
 
 def lay(sources: Sources) -> None:
     """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
     for name in list(sources.schema.files):
         sources.make(name)
-    after_import("datasets.load", lambda module: _load_made(module, sources))
-    after_import("pandas", lambda module: _read_made(module, sources))
-    after_import("pandas.core.frame", lambda module: _keep_all_of_table(module, sources))
-    after_import("datasets.arrow_dataset", lambda module: _load_made_rows(module, sources))
-    after_import("datasets.arrow_dataset", _select_what_is_there)
-    after_import("datasets.arrow_dataset", lambda module: _keep_all(module, sources))
+    wrap("datasets.load", "load_dataset", partial(_load_made, sources))
+    whole = None if sources.has_splits else "train"
+    wrap("datasets.load", "load_from_disk", partial(_load_made_from_disk, sources, whole))
+    wrap("datasets.arrow_dataset", "Dataset.load_from_disk", partial(_load_made_from_disk, sources, "train"))
+    wrap("datasets.arrow_dataset", "Dataset.select", _select_what_is_there)
+    for kind in _READERS:
+        wrap("pandas", f"read_{kind}", partial(_read_made, sources))
+    for module, name in _FILTERS:
+        wrap(module, name, partial(_keep_all, sources))

@@ -70,27 +70,31 @@ def attribute(module: ModuleType, name: str) -> Any:
     return found
 
 
-def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace what a module or class has under a dotted name by the decorated function, which gets the original first.
+def wrap(owner: Any, name: str, own: Callable[..., Any]) -> None:
+    """Replace what a module or class has under a dotted name by a function that gets the original first.
+
+    Args:
+        owner: the module or class, or the name of a module: this is changed once somebody has imported it.
+        name: of what is replaced.
+        own: the function in its place.
 
     Raises:
         UnknownError: see `attribute`.
     """
+    if isinstance(owner, str):
+        after_import(owner, lambda module: wrap(module, name, own))
+        return
     attribute(owner, name)
     above, _, last = name.rpartition(".")
     holder = attribute(owner, above) if above else owner
     held = inspect.getattr_static(holder, last)
     original = getattr(held, "__func__", held)  # of a method of a class, or of none
 
-    def replace(own: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return own(original, *args, **kwargs)
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return own(original, *args, **kwargs)
 
-        setattr(holder, last, wrapped if held is original else type(held)(wrapped))
-        return own
-
-    return replace
+    setattr(holder, last, wrapped if held is original else type(held)(wrapped))
 
 
 def _version(module: ModuleType) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
@@ -14,11 +13,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import events
-from .hooks import after_import, wrap
+from .hooks import wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Iterator
 
     from .log import Log
 
@@ -84,8 +82,8 @@ class Outside:
         if not self.is_trusted:
             self._replace_programs()
             self._replace_servers()
-        for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
-            after_import(name, functools.partial(self._note_writers, functions))
+        for module, name in _WRITERS:
+            wrap(module, name, self._note_write)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         handle = _EVENTS.get(event)
@@ -229,17 +227,15 @@ class Outside:
 
         socket.socket.connect = connect  # type: ignore[method-assign]
 
-    def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
+    def _note_write(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Note what is written by native code, which Python's audit hooks do not see."""
-        for name in functions:
-
-            @wrap(module, name)
-            def noted(original: Any, *args: Any, **kwargs: Any) -> Any:
-                paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
-                self._changes(events.Write, next(paths, None))
-                return original(*args, **kwargs)
+        paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
+        self._changes(events.Write, next(paths, None))
+        return original(*args, **kwargs)
 
 
+#: What writes files by native code.
+_WRITERS = (("torch", "save"), ("safetensors.torch", "save_file"), ("safetensors.torch", "save_model"))
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Outside._opens,
     "os.remove": lambda self, path, at: self._changes(events.Remove, path, at),

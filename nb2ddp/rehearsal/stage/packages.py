@@ -178,19 +178,16 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
         setattr(tracker, name, noted)
 
 
-def _refuse(trainer: ModuleType) -> None:
+def _refuse(original: Any, self: Any, *args: Any, **given: Any) -> None:
     """Train nothing that comes of a package that is not there; metrics may come of one."""
-
-    @wrap(trainer, "Trainer.__init__")
-    def init(original: Any, self: Any, *args: Any, **given: Any) -> None:
-        for value in (*args, *given.values()):
-            for each in value if isinstance(value, (list, tuple)) else [value]:
-                package = getattr(each if isinstance(each, type) else type(each), "package", None)
-                if isinstance(package, str) and _is_nothing(each):
-                    raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
-        original(self, *args, **given)
-        if measure := getattr(self, "compute_metrics", None):
-            self.compute_metrics = lambda *made, **named: _numbers(measure(*made, **named))
+    for value in (*args, *given.values()):
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            package = getattr(each if isinstance(each, type) else type(each), "package", None)
+            if isinstance(package, str) and _is_nothing(each):
+                raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
+    original(self, *args, **given)
+    if measure := getattr(self, "compute_metrics", None):
+        self.compute_metrics = lambda *made, **named: _numbers(measure(*made, **named))
 
 
 def _numbers(metrics: Any) -> Any:
@@ -213,6 +210,6 @@ def lay(log: Log, rows: Callable[[str], Any]) -> None:
 
     Nothing.rows = staticmethod(made)
     sys.meta_path.append(Missing(log))
-    after_import("transformers.trainer", _refuse)
+    wrap("transformers.trainer", "Trainer.__init__", _refuse)
     for name in {each.split(".")[0] for each in _RUNS}:
         after_import(name, lambda module: _note_runs(module, log))

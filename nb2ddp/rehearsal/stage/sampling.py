@@ -61,7 +61,6 @@ def _shorten(asked: dict[str, Any]) -> None:
 def _draw_alike(generation: ModuleType) -> None:
     is_within = False
 
-    @wrap(generation, "GenerationMixin.generate")
     def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal is_within
         if is_within:  # a part of a model, asked by the whole
@@ -80,6 +79,8 @@ def _draw_alike(generation: ModuleType) -> None:
             return original(self, *args, **kwargs)
         finally:
             is_within = False
+
+    wrap(generation, "GenerationMixin.generate", generate)
 
 
 def lay() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from . import events
@@ -66,31 +66,28 @@ def weights(model: Any) -> str:
     return total.hexdigest()[:12]
 
 
-def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
-
-    @wrap(arguments, "TrainingArguments.__post_init__")
-    def shortened(original: Any, self: Any) -> None:
-        asked = self.max_steps
-        schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
-        self.max_steps = min(asked, steps) if asked > 0 else steps
-        self.logging_steps, self.logging_first_step, self.report_to = 1, True, "none"
-        self.logging_strategy, self.use_cpu, self.torch_compile = "steps", True, False
-        for every in ("save_steps", "eval_steps"):
-            if getattr(self, every, None):
-                setattr(self, every, min(getattr(self, every), steps))
-        if "8bit" in str(self.optim) or "paged" in str(self.optim):
-            self.optim = "adamw_torch"
-        self.push_to_hub = False
-        for name, most in (("max_completion_length", 32), ("dataset_num_proc", None)):
-            if hasattr(self, name):
-                setattr(self, name, most)
-        if hasattr(self, "vllm_mode"):
-            self.use_vllm = False
-        original(self)
-        log.write(events.Arguments(schedule, self.output_dir))
+def _shorten(steps: int, log: Log, original: Any, self: Any) -> None:
+    asked = self.max_steps
+    schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
+    self.max_steps = min(asked, steps) if asked > 0 else steps
+    self.logging_steps, self.logging_first_step, self.report_to = 1, True, "none"
+    self.logging_strategy, self.use_cpu, self.torch_compile = "steps", True, False
+    for every in ("save_steps", "eval_steps"):
+        if getattr(self, every, None):
+            setattr(self, every, min(getattr(self, every), steps))
+    if "8bit" in str(self.optim) or "paged" in str(self.optim):
+        self.optim = "adamw_torch"
+    self.push_to_hub = False
+    for name, most in (("max_completion_length", 32), ("dataset_num_proc", None)):
+        if hasattr(self, name):
+            setattr(self, name, most)
+    if hasattr(self, "vllm_mode"):
+        self.use_vllm = False
+    original(self)
+    log.write(events.Arguments(schedule, self.output_dir))
 
 
-def _follow(trainer: ModuleType, log: Log) -> None:
+def _follow(log: Log, trainer: ModuleType) -> None:
     """Record what every trainer tells its callbacks."""
     from transformers import TrainerCallback
 
@@ -153,33 +150,30 @@ def _numbers(logs: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
+def _follow_rows(log: Log, original: Any, self: Any) -> Any:
     """Record the rows that this process gets from the loader of a training, and from those of evaluations."""
-
-    def told(batches_of: Any, loader: Any) -> Any:
-        for number, batch in enumerate(batches_of(loader)):
-            every = getattr(loader, "rehearsed", 0)
-            if every and number % every == 0:
-                log.write(events.Rows(rows_of(batch)))
-            elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
-                log.write(events.OtherRows(rows_of(batch)))
-            yield batch
-
-    for name in names:
-
-        @wrap(loaders, f"{name}.__iter__")
-        def noted(original: Any, self: Any, is_own: bool = name == "DataLoader") -> Any:
-            return original(self) if is_own and not hasattr(self, "rehearsed") else told(original, self)
+    for number, batch in enumerate(original(self)):
+        every = getattr(self, "rehearsed", 0)
+        if every and number % every == 0:
+            log.write(events.Rows(rows_of(batch)))
+        elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
+            log.write(events.OtherRows(rows_of(batch)))
+        yield batch
 
 
-def _follow_rewards(grpo: ModuleType, log: Log) -> None:
+def _follow_rows_of_own(log: Log, original: Any, self: Any) -> Any:
+    """Record those of a training with a loader of the script's own, which accelerate has not prepared."""
+    return _follow_rows(log, original, self) if hasattr(self, "rehearsed") else original(self)
+
+
+def _follow_rewards(log: Log, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     """Record what rewards return for which completions."""
 
     def noted(reward: Any) -> Any:
         if not callable(reward) or hasattr(reward, "forward"):
             return reward
 
-        @functools.wraps(reward)
+        @wraps(reward)
         def call(*args: Any, **kwargs: Any) -> Any:
             values = reward(*args, **kwargs)
             completions = kwargs.get("completions", args[1] if len(args) > 1 else [])
@@ -192,63 +186,51 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
 
         return call
 
-    @wrap(grpo, "GRPOTrainer.__init__")
-    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("reward_funcs") is not None:
-            given = kwargs["reward_funcs"]
-            kwargs["reward_funcs"] = list(map(noted, given)) if isinstance(given, (list, tuple)) else noted(given)
-        original(self, *args, **kwargs)
+    if kwargs.get("reward_funcs") is not None:
+        given = kwargs["reward_funcs"]
+        kwargs["reward_funcs"] = list(map(noted, given)) if isinstance(given, (list, tuple)) else noted(given)
+    original(self, *args, **kwargs)
 
 
-def _few_rows(trainers: ModuleType, steps: int) -> None:
+def _few_rows(
+    steps: int, original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, *rest: Any
+) -> Any:
     """Prepare no more rows of a large data set than a few steps need."""
-
-    @wrap(trainers, "SFTTrainer._prepare_dataset")
-    def prepared(original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, *rest: Any) -> Any:
-        batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        most = max(_ROWS, 4 * steps * batch)
-        if not packing and hasattr(dataset, "select") and len(dataset) > most:
-            dataset = dataset.select(range(most))
-        return original(self, dataset, words, args, packing, *rest)
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    most = max(_ROWS, 4 * steps * batch)
+    if not packing and hasattr(dataset, "select") and len(dataset) > most:
+        dataset = dataset.select(range(most))
+    return original(self, dataset, words, args, packing, *rest)
 
 
-def _work_alone(rows: ModuleType) -> None:
+def _work_alone(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Let few rows be worked on by this process alone: to start others takes longer."""
-    for name in ("map", "filter"):
-
-        @wrap(rows, f"Dataset.{name}")
-        def alone(original: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs | {"num_proc": None})
+    return original(*args, **kwargs | {"num_proc": None})
 
 
-def _begin_anew(trainer: ModuleType, log: Log) -> None:
+def _begin_anew(
+    log: Log, original: Any, self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any
+) -> Any:
     """Begin a training that shall go on from a checkpoint which is not there."""
-
-    @wrap(trainer, "Trainer.train")
-    def train(original: Any, self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
-        asked: Any = resume_from_checkpoint
-        if asked is True:
-            asked = _last_checkpoint(self.args.output_dir)
-        if resume_from_checkpoint and not os.path.exists(asked):
-            log.write(events.StandIn("a checkpoint that is not there"))
-            resume_from_checkpoint = None
-        return original(self, resume_from_checkpoint, *args, **given)
+    asked: Any = resume_from_checkpoint
+    if asked is True:
+        asked = _last_checkpoint(self.args.output_dir)
+    if resume_from_checkpoint and not os.path.exists(asked):
+        log.write(events.StandIn("a checkpoint that is not there"))
+        resume_from_checkpoint = None
+    return original(self, resume_from_checkpoint, *args, **given)
 
 
-def _note_precision(trainer: ModuleType, log: Log) -> None:
-    """Record how finely a loss is told: the relative distance of two numbers of its type."""
-    told: set[float] = set()
+def _note_precision(log: Log, told: set[float], original: Any, self: Any, *args: Any, **given: Any) -> Any:
+    """Record how finely a loss is told, unless it was `told`: the relative distance of two numbers of its type."""
+    import torch
 
-    @wrap(trainer, "Trainer.training_step")
-    def step(original: Any, self: Any, *args: Any, **given: Any) -> Any:
-        import torch
-
-        loss = original(self, *args, **given)
-        finest = torch.finfo(loss.dtype).eps
-        if finest not in told:
-            log.write(events.Precision(finest))
-            told.add(finest)
-        return loss
+    loss = original(self, *args, **given)
+    finest = torch.finfo(loss.dtype).eps
+    if finest not in told:
+        log.write(events.Precision(finest))
+        told.add(finest)
+    return loss
 
 
 def _last_checkpoint(folder: str) -> str:
@@ -260,14 +242,14 @@ def _last_checkpoint(folder: str) -> str:
 
 def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
-    after_import("datasets.arrow_dataset", _work_alone)
-    after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
-    after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
-    after_import("transformers.trainer", lambda module: _begin_anew(module, log))
-    after_import("transformers.trainer", lambda module: _note_precision(module, log))
-    after_import("transformers.trainer", lambda module: _follow(module, log))
-    prepared = "DataLoaderShard", "DataLoaderDispatcher"
-    after_import("accelerate.data_loader", lambda module: _follow_rows(module, log, *prepared))
-    # A script's own loader, which accelerate has not prepared.
-    after_import("torch.utils.data.dataloader", lambda module: _follow_rows(module, log, "DataLoader"))
-    after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))
+    for name in ("map", "filter"):
+        wrap("datasets.arrow_dataset", f"Dataset.{name}", _work_alone)
+    wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", partial(_few_rows, steps))
+    wrap("transformers.training_args", "TrainingArguments.__post_init__", partial(_shorten, steps, log))
+    wrap("transformers.trainer", "Trainer.train", partial(_begin_anew, log))
+    wrap("transformers.trainer", "Trainer.training_step", partial(_note_precision, log, set()))
+    after_import("transformers.trainer", partial(_follow, log))
+    for name in ("DataLoaderShard", "DataLoaderDispatcher"):
+        wrap("accelerate.data_loader", f"{name}.__iter__", partial(_follow_rows, log))
+    wrap("torch.utils.data.dataloader", "DataLoader.__iter__", partial(_follow_rows_of_own, log))
+    wrap("trl.trainer.grpo_trainer", "GRPOTrainer.__init__", partial(_follow_rewards, log))

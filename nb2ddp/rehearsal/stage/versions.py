@@ -47,36 +47,25 @@ def _let_read(trainer: ModuleType) -> None:
     vars(trainer).setdefault("wandb", SimpleNamespace(run=None))
 
 
-def _unpack_prompts(generation: ModuleType) -> None:
+def unpack_prompts(original: Any, self: Any, *args: Any, **given: Any) -> Any:
     """Let `generate` take for its `input_ids` what `apply_chat_template` gives since transformers 5.
 
     Unsloth unpacks it on a GPU, and on its CPU backend (unsloth/models/llama.py, unsloth_zoo/cpu/loader.py).
     """
-
-    @wrap(generation, "GenerationMixin.generate")
-    def generate(original: Any, self: Any, *args: Any, **given: Any) -> Any:
-        if type(given.get("input_ids")).__name__ == "BatchEncoding":
-            given = {**given.pop("input_ids"), **given}
-        return original(self, *args, **given)
+    if type(given.get("input_ids")).__name__ == "BatchEncoding":
+        given = {**given.pop("input_ids"), **given}
+    return original(self, *args, **given)
 
 
-def unpack_prompts() -> None:
-    """See `_unpack_prompts`, once generation has been imported."""
-    after_import("transformers.generation.utils", _unpack_prompts)
-
-
-def _ask_for_no_package(configs: ModuleType) -> None:
+def _ask_for_no_package(original: Any, self: Any) -> None:
     """Let transformers 4 make a configuration of bitsandbytes without it: no weights are quantised here."""
-
-    @wrap(configs, "BitsAndBytesConfig.post_init")
-    def post_init(original: Any, self: Any) -> None:
-        with contextlib.suppress(PackageNotFoundError):  # it asks for the version last
-            original(self)
+    with contextlib.suppress(PackageNotFoundError):  # it asks for the version last
+        original(self)
 
 
 def lay() -> None:
     """Do so once the libraries have been imported, but for what stands for Unsloth."""
-    after_import("transformers.utils.quantization_config", _ask_for_no_package)
+    wrap("transformers.utils.quantization_config", "BitsAndBytesConfig.post_init", _ask_for_no_package)
     after_import("trl.trainer.utils", _give_kernel)
     for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):
         after_import(f"trl.trainer.{name}_trainer", _let_read)

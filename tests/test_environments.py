@@ -17,6 +17,7 @@ from nb2ddp.rehearsal import environments, report, uv
 from nb2ddp.rehearsal.environments import Environment, Wanted, made
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.run import Rank, Run
+from nb2ddp.rehearsal.stage.events import End
 from nb2ddp.rehearsal.verdict import Verdict, judge
 from nb2ddp.versions import tables, told
 from tests.notebooks import write
@@ -131,7 +132,7 @@ def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def rehearsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """Rehearse a notebook; what is here lacks a name that it takes."""
-    error = {"kind": "end", "line": 1, "code": 1, "inner": 1, "error": "ImportError", "message": "cannot import 'x'"}
+    error = End(1, 1, "ImportError", "cannot import 'x'", line=1)
 
     def judged(plan: Plan, *_: object) -> Verdict:
         rank = Rank(0, (), "", "") if plan.environment.is_notebooks else Rank(1, (error,), "", "")

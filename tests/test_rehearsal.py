@@ -466,7 +466,6 @@ def played(
     about = {
         "steps": 3,
         "unsloth": "real",
-        "sees": False,
         "data": "",
         "trust": False,
         "rows": 8,
@@ -494,7 +493,7 @@ for name in ("given.db", "new.db", ":memory:"):
     sqlite3.connect(name)
 """,
         {"work/given.db": ""},
-        "write.path",
+        "Write.path",
         ["new.db"],
     ),
     "a clone is whole though the script names files in it": (
@@ -503,7 +502,7 @@ os.system("git clone https://x/repository")
 assert {*os.listdir("repository")} == {"a.py", "b.py"}
 """,
         dict.fromkeys(("beside/repository/a.py", "beside/repository/b.py", "work/repository/a.py"), ""),
-        "clone.there",
+        "Clone.there",
         [True],
     ),
     "a hosted folder is that of the run": (
@@ -516,7 +515,7 @@ assert (out, home) == (os.path.join(os.getcwd(), "out"), os.getcwd())
 assert rows == (os.getcwd() + "/kaggle" + "/input/rows.csv", "/contents")
 """,
         {},
-        "stand-in.line",
+        "StandIn.line",
         [4],
     ),
     "a run of a tracker is noted unless it is told to do nothing": (
@@ -529,7 +528,7 @@ wandb.init()
 assert [each["mode"] for each in wandb.begun] == ["disabled"] * 3
 """,
         LIBRARIES,
-        "tracked.what",
+        "Tracked.what",
         ["a run of wandb"],
     ),
     "what transformers asks for or refuses": (
@@ -560,7 +559,7 @@ given = {"device_map": 0, "quantization_config": {}, "attn_implementation": "fla
 assert PreTrainedModel.from_pretrained("me/a", **given) == ("me/a", {"attn_implementation": "sdpa"})
 """,
         LIBRARIES,
-        "stand-in.package",
+        "StandIn.package",
         [True],
     ),
     "what Unsloth takes on a GPU": (
@@ -582,7 +581,7 @@ assert Path(made).suffix == ".gguf"
 assert Path(made).exists()
 """,
         LIBRARIES,
-        "program.command",
+        "Program.command",
         ["llama.cpp, which makes GGUF files"],
     ),
     "rows": (
@@ -615,7 +614,7 @@ if not len(few) == len(some) == len(table) > 0:
     raise ValueError(few, some)
 """,
         {},
-        "made.name",
+        "Made.name",
         ["rows", "no_such"],
     ),
 }
@@ -645,7 +644,7 @@ TRAINER = "class Trainer:\n    train = lambda self: None\ntrainer, rows = Traine
 )
 def test_a_statement_that_training_does_not_need_is_passed_over(text: str, passed: list[int], tmp_path: Path) -> None:
     done, events = played(tmp_path, TRAINER + text)
-    found = {event["line"]: event["own"] for event in events if event["kind"] == "passed"}
+    found = {event["line"]: event["own"] for event in events if event["kind"] == "Passed"}
     assert (done.returncode, done.stdout) == (0, "rehearsal\n"), done.stderr
     assert [*found] == passed
     assert found.get(8, True)  # a name that nothing binds
@@ -656,7 +655,7 @@ def test_a_statement_that_training_does_not_need_is_passed_over(text: str, passe
 def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     done, events = played(tmp_path, f"{TRAINER}rows = rows[0]\ntrainer.train(rows)\n")
     assert done.returncode == 1
-    assert not [event for event in events if event["kind"] == "passed"]
+    assert not [event for event in events if event["kind"] == "Passed"]
 
 
 def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_path: Path) -> None:

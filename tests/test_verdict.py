@@ -15,30 +15,30 @@ from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.questions import State
 from nb2ddp.rehearsal.run import Rank, Run, Started
+from nb2ddp.rehearsal.stage.events import Event, read
 from nb2ddp.rehearsal.verdict import Row, Verdict, judge
 
 from .e2e.faults import AFTER, CALLS, DEVICE, ENDS, LOSSES, REWARDS, ROWS, WAITS, WEIGHTS, WRITER
 
 PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", (), {}, ())
-Event = dict[str, Any]
 
 
 def event(kind: str, line: int | None = 2, **about: Any) -> Event:
-    return {"kind": kind, "line": line, **about}
+    return read({"kind": kind, "line": line, **about})
 
 
 def trained(names: str, *, loss: float = 1.0, weights: str = "w", **about: Any) -> list[Event]:
     """The events of a training on rows, a name each; a stroke ends a step."""
     steps = [step.split() for step in names.split("/")]
-    told = [event("train", **{"epoch": None, "samples": len(steps[0]), "grouped": False, "rows": "", **about})]
+    told = [event("Train", **{"epoch": None, "samples": len(steps[0]), "grouped": False, "rows": "", **about})]
     for number, step in enumerate(steps, start=1):
         values = {"loss": loss, "grad_norm": 1.0}
-        told += [event("rows", rows=step), event("step", step=number), event("log", step=number, values=values)]
-    return [*told, event("trained", weights=weights)]
+        told += [event("Rows", rows=step), event("Step", step=number), event("Logged", step=number, values=values)]
+    return [*told, event("Trained", weights=weights)]
 
 
 def rank(*told: Event) -> Rank:
-    return Rank(0, (*told, event("end", code=0), event("left", threads=[], programs=[], group=False)), "", "")
+    return Rank(0, (*told, event("End", code=0), event("Left", threads=[], programs=[], group=False)), "", "")
 
 
 def each(*ranks: str, **about: Any) -> list[Rank]:
@@ -48,7 +48,7 @@ def each(*ranks: str, **about: Any) -> list[Rank]:
 
 def failed(error: str = "", message: str = "", *before: Event, said: str = "", **about: Any) -> Rank:
     """A process that an exception has ended."""
-    end = [event("end", **{"code": 1, "inner": 1, "error": error, "message": message, **about})] if error else []
+    end = [event("End", **{"code": 1, "inner": 1, "error": error, "message": message, **about})] if error else []
     return Rank(1, (*before, *end), "", said)
 
 
@@ -80,32 +80,32 @@ def test_good_runs_are_ready() -> None:
 
 
 TWO, ODD, LABELLED = trained("a b"), trained("a b c"), trained("a:x b:y")
-WRITES, BELOW = event("write", 3, path="a.json"), event("write", 3, path="rows/train/a.arrow")
-READS = event("read", 2, path="a.json", there=True)
-WAITS_FOR = [event("call", name="barrier", size=None), event("called", name="barrier")]
-CALLED = [event("call", 3, name="barrier", size=None), event("called", name="barrier")]
-REDUCED = [event("call", 4, name="all_reduce", size=1), event("called", name="all_reduce")]
-NEEDS = event("need", 2, what="files", name="rows", made=True)
-LACKS = event("end", 2, code=1, inner=4, error="FileNotFoundError", message="Unable to find 'rows'")
-BEGUN = event("tracked", 3, what="a run of wandb")
+WRITES, BELOW = event("Write", 3, path="a.json"), event("Write", 3, path="rows/train/a.arrow")
+READS = event("Read", 2, path="a.json", there=True)
+WAITS_FOR = [event("Call", name="barrier", size=None), event("Called", name="barrier")]
+CALLED = [event("Call", 3, name="barrier", size=None), event("Called", name="barrier")]
+REDUCED = [event("Call", 4, name="all_reduce", size=1), event("Called", name="all_reduce")]
+NEEDS = event("Need", 2, what="files", name="rows", made=True)
+LACKS = event("End", 2, code=1, inner=4, error="FileNotFoundError", message="Unable to find 'rows'")
+BEGUN = event("Tracked", 3, what="a run of wandb")
 EARLY = "fault; no: 1 shared; {}: rank 1 reads {}, which rank 0 writes, without waiting for it"
 
 
 def arguments(rate: str, folder: str, rows: str = "a b") -> list[Event]:
-    return [event("arguments", schedule={"learning_rate": rate}, folder=folder), *trained(rows)]
+    return [event("Arguments", schedule={"learning_rate": rate}, folder=folder), *trained(rows)]
 
 
 GONE = failed("RuntimeError", "Connection closed by peer")
-STOPPED = Rank(None, (event("step", 4), event("left", None)), "", "")
+STOPPED = Rank(None, (event("Step", 4), event("Left", None)), "", "")
 PARTS = "fault; ranks 0 and 1 differ at call 1; 3: rank 0 calls barrier; 4: rank 1 "
 
 
 def reward(value: float) -> Rank:
-    return rank(event("reward", name="r", keys=["k"], values=[value], at=1))
+    return rank(event("Reward", name="r", keys=["k"], values=[value], at=1))
 
 
 def programs(command: str) -> list[Rank]:
-    return [rank(event("program", 3, command=command))] * 2
+    return [rank(event("Program", 3, command=command))] * 2
 
 
 #: For each question: what one process tells, several processes, and the answer.
@@ -137,8 +137,8 @@ ANSWERS = [
     (LOSSES, TWO, each("a", "b", loss=1.5), "fault; loss 1.0000 in one process, 1.5000 in 2"),
     (LOSSES, TWO, each("x", "y", loss=1.5), "note; loss 1.0000 in one process, 1.5000 in 2"),
     (LOSSES, TWO, each("a", "b", loss=1.01), "fault; loss 1.0000 in one process, 1.0100 in 2"),
-    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses within 1e-02"),
-    (LOSSES, [event("precision", value=2**-7), *TWO], each("a", "b", loss=1.02), "fault; loss 1.0000 in one process"),
+    (LOSSES, [event("Precision", value=2**-7), *TWO], each("a", "b", loss=1.01), "good; losses within 1e-02"),
+    (LOSSES, [event("Precision", value=2**-7), *TWO], each("a", "b", loss=1.02), "fault; loss 1.0000 in one process"),
     (WEIGHTS, TWO, [*each("a", weights="v"), *each("b")], "fault; no: rank 0 v, rank 1 w; 2: after training 1"),
     (
         CALLS,
@@ -149,7 +149,7 @@ ANSWERS = [
     (
         CALLS,
         [],
-        [rank(*CALLED), Rank(None, (event("step", 4), event("left", None)), "", "")],
+        [rank(*CALLED), Rank(None, (event("Step", 4), event("Left", None)), "", "")],
         "; 3: rank 0 calls barrier; 4: rank 1 makes no further call",
     ),
     (CALLS, [], [rank(*CALLED), failed("KeyError", "x")], "good; 1 calls"),
@@ -218,23 +218,21 @@ def test_who_waits_where() -> None:
 def test_a_fixed_gpu_is_a_fault_where_more_than_the_main_process_come() -> None:
     plan = replace(PLAN, spread=((3, '"cuda:0" is the first GPU in every process'),))
     for line, state in ((2, State.GOOD), (None, State.FAULT)):
-        others = Rank(0, (event("end", line, code=0),), "", "")
+        others = Rank(0, (event("End", line, code=0),), "", "")
         assert answers(verdict(rank(), rank(), others, plan=plan))[DEVICE].state is state
 
 
 def test_a_thread_that_stays_is_named_where_it_was_started() -> None:
-    left = Rank(None, (event("left", threads=[["poller", 3]], programs=[], group=False),), "", "")
+    left = Rank(None, (event("Left", threads=[["poller", 3]], programs=[], group=False),), "", "")
     assert written(answers(verdict(left, rank(), rank()))[AFTER]) == "fault; no; 3: one process leaves poller running"
 
 
 def test_what_is_evaluated_is_compared() -> None:
     def evaluated(*rows: str) -> list[Rank]:
-        return [
-            rank(*trained(row), event("other rows", rows=[*own])) for row, own in zip(("a", "b"), rows, strict=True)
-        ]
+        return [rank(*trained(row), event("OtherRows", rows=[*own])) for row, own in zip(("a", "b"), rows, strict=True)]
 
     alone, said = (
-        rank(*TWO, event("other rows", rows=["x", "y", "z"])),
+        rank(*TWO, event("OtherRows", rows=["x", "y", "z"])),
         "3 rows are evaluated in one process, 2 of these in 2",
     )
     assert answers(verdict(alone, *evaluated("xy", "zx")))[LOSSES].state is State.GOOD
@@ -256,9 +254,9 @@ def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
 
 #: A process has trained, and one of two others has; what the other one ends with is judged.
 ONE_HAS_ENDED = (rank(*trained("a / b")), rank(*trained("a")))
-MADE = event("made", name="me/rows")
-CLONE = event("clone", address="https://x/OuteTTS", folder="OuteTTS", there=False)
-ABSENT = (*(event("stand-in", name=name, package=True) for name in ("outetts", "whisper", "gdown")), CLONE, MADE)
+MADE = event("Made", name="me/rows")
+CLONE = event("Clone", address="https://x/OuteTTS", folder="OuteTTS", there=False)
+ABSENT = (*(event("StandIn", name=name, package=True) for name in ("outetts", "whisper", "gdown")), CLONE, MADE)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +295,7 @@ def test_what_ends_a_process(ranks: list[Rank], code: int, told: str) -> None:
 
 def test_what_takes_too_long_is_an_obstacle() -> None:
     late = Rank(1, (), "", "Loading weights: 100%|####| 9/9")
-    alone, job = ONE_HAS_ENDED[0], (Rank(None, (event("call", 2, name="reward"),), "", ""), late)
+    alone, job = ONE_HAS_ENDED[0], (Rank(None, (event("Call", 2, name="reward"),), "", ""), late)
     assert verdict(alone, *job, stopped="limit").obstacle == Place(2, "it took longer than 300 s as 2 processes")
     run = Run(job[:1], 300.0, "limit")
     assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
@@ -318,11 +316,11 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
             ": it takes the first of some rows, and there are none; --data FILE",
         ),
         (
-            failed("TypeError", "No module named 'jiwer'", event("stand-in", name="jiwer", package=True)),
+            failed("TypeError", "No module named 'jiwer'", event("StandIn", name="jiwer", package=True)),
             "pip install jiwer",
         ),
         (
-            failed("TypeError", "No module named 'rows'", event("stand-in", name="rows", package=True)),
+            failed("TypeError", "No module named 'rows'", event("StandIn", name="rows", package=True)),
             "; put rows.py beside",
         ),
         (failed("OSError", "OuteTTS", CLONE), "or --trust"),
@@ -343,7 +341,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         (failed("StopIteration", "", *ABSENT, rests=["datasets"]), "--data FILE"),
         (failed("StopIteration", "no folder OuteTTS/x", *ABSENT, rests=[]), "git clone https://x/OuteTTS OuteTTS"),
         (
-            failed("ValueError", "searched " * 90, event("asked", name="/r/qwen", made=False), raised=True),
+            failed("ValueError", "searched " * 90, event("Asked", name="/r/qwen", made=False), raised=True),
             "; put qwen beside the script",
         ),
     ],
@@ -367,13 +365,13 @@ def test_what_is_beyond_a_rehearsal_is_named() -> None:
 
 
 def test_it_is_ready_but_for_a_cell() -> None:
-    judged = trains(event("passed", 3, error="KeyError", message="'x'", after=True, own=False))
+    judged = trains(event("Passed", 3, error="KeyError", message="'x'", after=True, own=False))
     assert judged.code == 3
     assert report.headline(judged) == "2 processes train as one does; not rehearsed: train.py:3: KeyError: 'x'"
 
 
 def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:
-    judged = trains(event("passed", 3, error="NameError", message="x", after=True, own=True))
+    judged = trains(event("Passed", 3, error="NameError", message="x", after=True, own=True))
     assert (judged.code, judged.passed) == (1, ())
     assert judged.faults[0].places == (Place(3, "the notebook's own fault: NameError: x"),)
 

@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from nb2ddp.rehearsal.stage.events import Call, Called, End, Event, Train, Trained, read
+from nb2ddp.rehearsal.stage.events import Call, Called, End, Event, Train, Trained
 
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.run import Rank, Run
-
-Kind = TypeVar("Kind", bound=Event)
 
 
 class Code(Enum):
@@ -61,31 +59,21 @@ class Both:
             yield from ((f"rank {number}", rank) for number, rank in enumerate(self.job.ranks))
 
 
-def told(rank: Rank) -> list[Event]:
-    """All that a process has told."""
-    return [read(about) for about in rank.events]
-
-
-def seen(rank: Rank, kind: type[Kind]) -> Iterator[Kind]:
-    """Its events of a kind, in order."""
-    return (event for about in rank.seen(kind.kind) if isinstance(event := read(about), kind))
-
-
 def end_of(rank: Rank) -> End:
     """How the script ended in a process; without a code where it has not told that."""
-    return next(seen(rank, End), End())
+    return next(rank.seen(End), End())
 
 
 def last_line(rank: Rank) -> int | None:
     """The line at which a process ended, or of the last that it has told."""
-    return next((about["line"] for about in reversed(rank.events) if about["line"]), None)
+    return next((event.line for event in reversed(rank.events) if event.line), None)
 
 
 def trainings(rank: Rank) -> list[list[Event]]:
     """The events of each training, from its begin to its end or to where the process came."""
     found: list[list[Event]] = []
     is_inside = False
-    for event in told(rank):
+    for event in rank.events:
         if isinstance(event, Train):
             found.append([])
             is_inside = True
@@ -99,7 +87,7 @@ def waiting(plan: Plan, run: Run) -> Iterator[Place]:
     """Where each process of a run that was stopped was."""
     for number, rank in enumerate(run.ranks):
         open_calls: list[Call] = []
-        for event in told(rank):
+        for event in rank.events:
             if isinstance(event, Call):
                 open_calls.append(event)
             elif isinstance(event, Called):

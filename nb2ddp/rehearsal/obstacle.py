@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, seen, trainings, waiting
+from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, trainings, waiting
 from nb2ddp.rehearsal.stage import events
 from nb2ddp.script.modules import on_index
 
@@ -45,7 +45,7 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
             many = "one process" if run is both.alone else f"{len(run.ranks)} processes"
             said = f"it took longer than {run.seconds:.0f} s as {many}"
             return Place(next(waiting(both.plan, run)).line, said)
-    asked = [event.to for event in seen(both.one, events.Connect)]
+    asked = [event.to for event in both.one.seen(events.Connect)]
     if both.alone.stopped and asked:
         return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust allows this")
     for _, rank in both.everyone():
@@ -112,7 +112,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     """What would let the script go on, in one line to type, where that can be told."""
     error, message = end.error, end.message
     missing = _missing(rank, end)
-    for clone in seen(rank, events.Clone):
+    for clone in rank.seen(events.Clone):
         if not clone.there and _comes_of(clone.folder, plan.text, message, missing):
             return f"git clone {clone.address} {clone.folder} beside the script, or --trust"
     if error == "ModuleNotFoundError":
@@ -133,10 +133,10 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
         return _other_versions(plan)
     if error == "FileNotFoundError" and (file := re.search(r"No such file or directory: '([^'/]+)'", message)):
         return f"put {file[1]} beside the script"
-    asked = [event.name for event in seen(rank, events.Asked)]
+    asked = [event.name for event in rank.seen(events.Asked)]
     if asked and end.raised:  # the script looked for it, and raised this itself
         return f"put {Path(asked[-1]).name} beside the script"
-    is_made = any(seen(rank, events.Made)) or any(need.made for need in seen(rank, events.Need))
+    is_made = any(rank.seen(events.Made)) or any(need.made for need in rank.seen(events.Need))
     if is_made and not (is_refused or unknown):
         return "--data FILE gives it real rows"
     if end.ours:
@@ -164,7 +164,7 @@ def _other_versions(plan: Plan) -> str:
 
 def _missing(rank: Rank, end: events.End) -> tuple[str, ...]:
     """The modules that did nothing, and on which the statement that failed rests."""
-    absent = dict.fromkeys(event.name.split(".")[0] for event in seen(rank, events.StandIn) if event.package)
+    absent = dict.fromkeys(event.name.split(".")[0] for event in rank.seen(events.StandIn) if event.package)
     named = re.search(r"No module named '(\w+)", end.message)
     return tuple(name for name in absent if name in end.rests or (named and name == named[1]))
 

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from nb2ddp.facts.commands import never_ends, only_shows
-from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, last_line, seen, told, trainings, waiting
+from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, last_line, trainings, waiting
 from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.stage import events
 
@@ -62,7 +62,7 @@ def reaches_its_end(both: Both) -> Answer:
             begin, last = training[0], training[-1]
             if not isinstance(last, events.Trained) and end.code is not None and end.line != begin.line:
                 places.append(Place(begin.line, f"{who}: this training did not end, and the script went on"))
-    own = (event for event in seen(both.one, events.Passed) if event.own)
+    own = (event for event in both.one.seen(events.Passed) if event.own)
     places += [Place(event.line, f"the notebook's own fault: {in_a_line(both.plan, event)}") for event in own]
     if first := [place for place in places if place.code is not Code.AFTER_ANOTHER]:
         places = first
@@ -85,7 +85,7 @@ def waits_for_ever(both: Both) -> Answer:
     endless = [
         Place(event.line, f"never ends: {event.command[:80]}")
         for _, rank in both.everyone()
-        for event in seen(rank, events.Program)
+        for event in rank.seen(events.Program)
         if never_ends(event.command)
     ]
     return (State.FAULT, "a program never ends", _distinct(endless)) if endless else (State.GOOD, "none", ())
@@ -94,7 +94,7 @@ def waits_for_ever(both: Both) -> Answer:
 def same_calls(both: Both) -> Answer:
     """The sequence of calls that need all processes is that of rank 0 in every process."""
     ranks = both.job.ranks
-    sequences = [list(seen(rank, events.Call)) for rank in ranks]
+    sequences = [list(rank.seen(events.Call)) for rank in ranks]
     for number, calls in enumerate(sequences[1:], start=1):
         for index, (first, other) in enumerate(zip_longest(sequences[0], calls)):
             if first and other and (first.name, first.size) == (other.name, other.size):
@@ -135,7 +135,7 @@ def same_rows(both: Both) -> Answer:
     if places := tuple(_other_arguments(both)):
         return State.FAULT, places[0].text, places
     sizes: list[int] = []
-    for number, (steps, begin) in enumerate(zip(alone, seen(both.one, events.Train), strict=True)):
+    for number, (steps, begin) in enumerate(zip(alone, both.one.seen(events.Train), strict=True)):
         for step, rows in enumerate(steps):
             if begin.epoch is not None and begin.epoch < (step + 1) * begin.samples:
                 return State.NOTE, f"an epoch ends in step {step + 1}: the rest is not compared", ()
@@ -156,7 +156,7 @@ def same_rows(both: Both) -> Answer:
 
 def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bool:
     """Whether a second run of one process has other rows in a step too, and all processes prepared the same."""
-    prepared = {[*seen(rank, events.Train)][training].rows for rank in both.job.ranks}
+    prepared = {[*rank.seen(events.Train)][training].rows for rank in both.job.ranks}
     again = _steps(both.again.ranks[0]) if both.again is not None else []
     return len(prepared) == 1 and any(sorted(steps[step]) != sorted(rows) for steps in again[training : training + 1])
 
@@ -164,7 +164,7 @@ def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bo
 def _other_arguments(both: Both) -> Iterator[Place]:
     """Where a process trains for longer, at another rate, or into another folder than it should."""
     count = len(both.job.ranks)
-    one, *ranks = (list(seen(rank, events.Arguments)) for _, rank in both.everyone())
+    one, *ranks = (list(rank.seen(events.Arguments)) for _, rank in both.everyone())
     for alone, *several in zip(one, *ranks, strict=False):
         for rank, event in enumerate(several):
             for name, value in event.schedule.items():
@@ -193,7 +193,7 @@ def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
 def same_losses(both: Both) -> Answer:
     """The losses and gradient norms of each step are those of one process."""
     one, other = both.one, both.job.ranks[0]
-    bound = max([_LOSS, *(2 * event.value for event in seen(one, events.Precision))])
+    bound = max([_LOSS, *(2 * event.value for event in one.seen(events.Precision))])
     worst: tuple[float, float] = (0.0, 0.0)
     steps = 0
     for number, (first, second) in enumerate(zip(trainings(one), trainings(other), strict=False)):
@@ -215,7 +215,7 @@ def same_losses(both: Both) -> Answer:
 
 def _evaluated_otherwise(both: Both) -> Answer | None:
     """Where evaluations of all processes together have other rows than those of one process."""
-    alone, *job = (list(seen(rank, events.OtherRows)) for _, rank in both.everyone())
+    alone, *job = (list(rank.seen(events.OtherRows)) for _, rank in both.everyone())
     one, several = (
         {row for each in evaluations for event in each for row in event.rows} for evaluations in ([alone], job)
     )
@@ -249,14 +249,14 @@ def _keys(ranks: Iterable[Rank]) -> Counter[str]:
     return Counter(
         f"{event.name} {key} {value}"
         for rank in ranks
-        for event in seen(rank, events.Reward)
+        for event in rank.seen(events.Reward)
         for key, value in zip(event.keys, event.values, strict=False)
     )
 
 
 def same_weights(both: Both) -> Answer:
     """At the end of each training every process has the same trained weights."""
-    trained = [list(seen(rank, events.Trained)) for rank in both.job.ranks]
+    trained = [list(rank.seen(events.Trained)) for rank in both.job.ranks]
     if not trained[0]:
         return State.UNKNOWN, "no training ended", ()
     for number, ends in enumerate(zip(*trained, strict=False), start=1):
@@ -272,7 +272,7 @@ def rewards_agree(both: Both) -> Answer:
     given: dict[tuple[str, str, str], tuple[str, Any]] = {}
     count = 0
     for who, rank in both.everyone():
-        for event in seen(rank, events.Reward):
+        for event in rank.seen(events.Reward):
             for key, value in zip(event.keys, event.values, strict=False):
                 count += 1
                 # A reward that the script wraps to draw alike in all processes draws as it likes in one.
@@ -288,7 +288,7 @@ def one_writer(both: Both) -> Answer:
     """No file is written by two processes, and no program, server or upload is asked for by two."""
     asked: dict[tuple[str, str], dict[int, events.Event]] = {}
     for number, rank in enumerate(both.job.ranks):
-        for event in told(rank):
+        for event in rank.events:
             if what := _outside(event):
                 asked.setdefault(what, {}).setdefault(number, event)
     places = [
@@ -326,7 +326,7 @@ def _early_reads(job: Run) -> Iterator[Place]:
     reads: list[tuple[str, int, int, events.Event]] = []
     for number, rank in enumerate(job.ranks):
         calls = 0
-        for event in told(rank):
+        for event in rank.events:
             calls += isinstance(event, events.Called)
             if isinstance(event, events.Write) and event.line:
                 for path in (event.path, *map(str, PurePosixPath(event.path).parents)):
@@ -357,20 +357,20 @@ def main_process_goes_on(both: Both) -> Answer:
     """After the last training the other processes do nothing to the outside, and nothing outlives the job."""
     places = []
     for number, rank in enumerate(both.job.ranks[1:], start=1):
-        story = told(rank)
+        story = rank.events
         last = max((i for i, event in enumerate(story) if isinstance(event, events.Trained)), default=len(story))
         for event in story[last:]:
             if (what := _outside(event)) and not (isinstance(event, events.Write) and event.helper):
                 places.append(Place(event.line, f"rank {number}: {what[1]} is {what[0]} after training"))
     for who, rank in both.everyone():
-        things = [thing for left in seen(rank, events.Left) for thing in (*left.threads, *left.programs)]
+        things = [thing for left in rank.seen(events.Left) for thing in (*left.threads, *left.programs)]
         places += [Place(line, f"{who} leaves {name} running") for name, line in things]
     places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
     if places:
         return State.FAULT, "no", _distinct(places)
     if not both.ended:
         return State.UNKNOWN, "not reached", ()
-    if any(left.group for rank in both.job.ranks for left in seen(rank, events.Left)):
+    if any(left.group for rank in both.job.ranks for left in rank.seen(events.Left)):
         return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
     return State.GOOD, "yes, and nothing is left running", ()
 

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Parent, Process
+from nb2ddp.rehearsal.stage.events import Event, read
 from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.script.needs import untested
 
@@ -39,6 +40,7 @@ _FIXED = {
 }
 _PATIENCE = 20.0  # seconds without any computation after which processes wait for ever
 _GRACE = 10.0  # seconds that the others have after one process has failed
+Kind = TypeVar("Kind", bound=Event)
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class Rank:
     """One process of a run: how it ended, and what it saw."""
 
     code: int | None  #: None where it was stopped
-    events: tuple[dict[str, Any], ...]
+    events: tuple[Event, ...]
     stack: str  #: where each of its threads was when it was stopped
     said: str  #: the end of what it printed on stderr
 
-    def seen(self, *kinds: str) -> Iterator[dict[str, Any]]:
-        """Its events of these kinds, in order."""
-        return (event for event in self.events if event["kind"] in kinds)
+    def seen(self, kind: type[Kind]) -> Iterator[Kind]:
+        """Its events of a kind, in order."""
+        return (event for event in self.events if isinstance(event, kind))
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,8 @@ def _doing(logs: Path) -> str:
         with file.open("rb") as lines:
             lines.seek(max(0, file.stat().st_size - 4000))
             event = json.loads(lines.read().splitlines()[-1])
-        return f"line {event['line']}: {event['kind']}" if event.get("line") else str(event["kind"])
+        kind = event["kind"].lower()
+        return f"line {event['line']}: {kind}" if event.get("line") else kind
     return "starting"
 
 
@@ -289,5 +292,5 @@ def _rank(logs: Path, rank: int, code: int | None) -> Rank:
     events = []
     for line in text("jsonl").splitlines():
         with contextlib.suppress(ValueError):  # the last line of a process that was stopped
-            events.append(json.loads(line))
+            events.append(read(json.loads(line)))
     return Rank(code, tuple(events), text("stack"), text("err")[-6000:])

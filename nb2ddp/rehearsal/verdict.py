@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nb2ddp.rehearsal.evidence import Both, Code, Place, seen, told
+from nb2ddp.rehearsal.evidence import Both, Code, Place
 from nb2ddp.rehearsal.obstacle import in_a_line, obstacle
 from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.stage import events
@@ -97,12 +97,12 @@ def judge(
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
     asked = loads or {}
     reason = obstacle(both, {name: why for (_, name), why in asked.items() if why})
-    story = (event for _, rank in both.everyone() for event in told(rank))
+    story = (event for _, rank in both.everyone() for event in rank.events)
     notes = dict.fromkeys(note for event in story for note in _notes(event, plan, trust))
-    made = (need.name for _, rank in both.everyone() for need in seen(rank, events.Need) if need.made)
+    made = (need.name for _, rank in both.everyone() for need in rank.seen(events.Need) if need.made)
     known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
     # Passed over for no fault of their own.
-    passed = tuple(Place(each.line, in_a_line(plan, each)) for each in seen(both.one, events.Passed) if not each.own)
+    passed = tuple(Place(each.line, in_a_line(plan, each)) for each in both.one.seen(events.Passed) if not each.own)
     return Verdict(plan, alone, job, rows, reason, _needs(both, asked), tuple(notes), known, passed)
 
 
@@ -115,7 +115,7 @@ def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
     for kind, name in loads:
         wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)
     for _, rank in both.everyone():
-        for need in seen(rank, events.Need):
+        for need in rank.seen(events.Need):
             wanted.setdefault(need.what, []).append(need.name)
     for file in both.plan.files:
         wanted.setdefault("files", []).append(str(file.relative_to(both.plan.folder)))

@@ -10,6 +10,7 @@ import pytest
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.rehearse import Options, laid_out
 from nb2ddp.rehearsal.run import Run
+from nb2ddp.rehearsal.stage.events import Logged, Train
 
 #: In the setup block of a script that goes on: where a training gets what saves it.
 _SAVES = "    trainer.add_callback(SaveByTime(training, minutes))\n"
@@ -91,8 +92,8 @@ def logged(runs: Sequence[Run]) -> dict[tuple[int, int], dict[str, float]]:
     found: dict[tuple[int, int], dict[str, float]] = {}
     for run in runs:
         number = 0
-        for event in run.ranks[0].seen("train", "log"):
-            number += event["kind"] == "train"
-            if event["kind"] == "log" and "loss" in event["values"]:
-                found[number, event["step"]] = {name: event["values"].get(name, 0.0) for name in _VALUES}
+        for event in run.ranks[0].events:
+            number += isinstance(event, Train)
+            if isinstance(event, Logged) and "loss" in event.values:
+                found[number, event.step] = {name: event.values.get(name, 0.0) for name in _VALUES}
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.rehearsal.evidence import Both, Place, end_of, seen
+from nb2ddp.rehearsal.evidence import Both, Place, end_of
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Parent
 from nb2ddp.rehearsal.questions import QUESTIONS, Answer, State
@@ -104,7 +104,7 @@ threading.Thread(target=time.sleep, args=(8,), name="watcher").start()
     assert state is State.FAULT
     assert {"rank 0 leaves serve a running", "rank 1 leaves watcher running"} <= texts(places)
     assert not any("serve b" in text for text in texts(places))
-    assert all(any(left.group for left in seen(rank, events.Left)) for rank in both.job.ranks)
+    assert all(any(left.group for left in rank.seen(events.Left)) for rank in both.job.ranks)
 
 
 def test_what_is_not_there_does_nothing(parent: Parent, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ dist.destroy_process_group()
         tmp_path,
     )
     assert [rank.code for rank in both.job.ranks] == [0, 0], both.job.ranks[0].said
-    absent = {event.name: event.package for event in seen(both.one, events.StandIn)}
+    absent = {event.name: event.package for event in both.one.seen(events.StandIn)}
     assert absent == {"no_such_package_at_all": True, "wandb": False}
     assert texts(answer(both, "each file, program")[2]) == {"a run of wandb is begun by ranks 0, 1"}
 

@@ -65,7 +65,7 @@ def test_each_has_its_own(starter: Parent, tmp_path: Path) -> None:
         assert devices == f"torch.distributed.distributed_c10d cpu {rank}"
         assert loaded.endswith(" []")
         events = list(map(json.loads, (tmp_path / f"{rank}.jsonl").read_text().splitlines()))
-        assert "end" in {event["kind"] for event in events}
+        assert "End" in {event["kind"] for event in events}
     assert not set(said[0][1].split()) & set(said[1][1].split())
 
 
@@ -85,7 +85,7 @@ def test_files_that_are_not_there(starter: Parent, tmp_path: Path) -> None:
     said = (tmp_path / "0.out").read_text()
     assert said.endswith("(32, 32) 16000\n['frage'] {\"frage\":\n")
     events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
-    missing = [event["name"] for event in events if event["kind"] == "need" and event.get("made")]  # seen from the run
+    missing = [event["name"] for event in events if event["kind"] == "Need" and event.get("made")]  # seen from the run
     assert sorted(set(missing)) == ["lines.jsonl", "not_named.json", "picture.jpg", "rows.json", "sound.wav"]
 
 
@@ -128,8 +128,8 @@ def test_hub_is_its_cache_and_takes_uploads(starter: Parent, tmp_path: Path) -> 
     told = (tmp_path / "0.out").read_text().splitlines()
     assert told == ["{} False", "{}", "rehearsal/model rehearsal", "me/model"], (tmp_path / "0.err").read_text()
     events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
-    assert [event["to"] for event in events if event["kind"] == "upload"] == ["model", "me/model"]
-    assert "LocalEntryNotFound" in next(event["error"] for event in events if event["kind"] == "end")
+    assert [event["to"] for event in events if event["kind"] == "Upload"] == ["model", "me/model"]
+    assert "LocalEntryNotFound" in next(event["error"] for event in events if event["kind"] == "End")
     assert hub.offered == {("models", "me/small"): "", ("models", "me/other"): "not here"}
 
 

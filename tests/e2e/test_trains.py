@@ -19,6 +19,7 @@ from nb2ddp.options import Options as Converted
 from nb2ddp.rehearsal.environments import here
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from nb2ddp.rehearsal.report import text_lines
+from nb2ddp.rehearsal.stage.events import Trained
 from nb2ddp.rehearsal.uv import UvError
 from nb2ddp.versions import tables
 from tests.e2e.ending import End, goes_on, logged
@@ -123,7 +124,7 @@ def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
         each: known[each] for each in ("transformers", "trl")
     }
     for run, folder in ((verdict.alone, "one"), (verdict.job, "2-processes")):
-        assert [len(list(rank.seen("trained"))) for rank in run.ranks] == [case.trainings] * len(run.ranks)
+        assert [len(list(rank.seen(Trained))) for rank in run.ranks] == [case.trainings] * len(run.ranks)
         assert logged([run])
         assert not case.saved or (kept / folder / "work" / case.saved).is_file()
     assert (kept / "2-processes" / "logs" / "1.out").read_text() == "", "one process prints"

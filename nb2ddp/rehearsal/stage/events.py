@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,22 +20,21 @@ class Event:
         helper: a process that this one has forked, such as one of a pool, has done it.
     """
 
-    kind: ClassVar[str] = ""
     line: int | None = field(default=None, kw_only=True)
     helper: bool = field(default=False, kw_only=True)
 
-    def __init_subclass__(cls, *, kind: str) -> None:
-        cls.kind, KINDS[kind] = kind, cls
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.__name__] = cls
 
 
 def read(about: Mapping[str, Any]) -> Event:
-    """An event from what was written of it."""
+    """An event from what was written of it: its class as "kind", and its fields."""
     kind = KINDS.get(about["kind"], Event)
     return kind(**{each.name: about[each.name] for each in fields(kind) if each.name in about})
 
 
 @dataclass(frozen=True)
-class Call(Event, kind="call"):
+class Call(Event):
     """A call that needs every process begins."""
 
     name: str
@@ -43,14 +42,14 @@ class Call(Event, kind="call"):
 
 
 @dataclass(frozen=True)
-class Called(Event, kind="called"):
+class Called(Event):
     """Such a call has ended."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Arguments(Event, kind="arguments"):
+class Arguments(Event):
     """Training arguments are made."""
 
     schedule: dict[str, str]  #: how long the training is, and how far each step goes
@@ -58,7 +57,7 @@ class Arguments(Event, kind="arguments"):
 
 
 @dataclass(frozen=True)
-class Train(Event, kind="train"):
+class Train(Event):
     """A training begins."""
 
     epoch: int | None = None  #: samples of an epoch
@@ -68,28 +67,28 @@ class Train(Event, kind="train"):
 
 
 @dataclass(frozen=True)
-class Rows(Event, kind="rows"):
+class Rows(Event):
     """A batch of a training comes: a name for each row."""
 
     rows: list[str]
 
 
 @dataclass(frozen=True)
-class OtherRows(Event, kind="other rows"):
+class OtherRows(Event):
     """A batch of an evaluation comes."""
 
     rows: list[str]
 
 
 @dataclass(frozen=True)
-class Precision(Event, kind="precision"):
+class Precision(Event):
     """A loss is told as finely as this: the relative distance of two numbers of its type."""
 
     value: float
 
 
 @dataclass(frozen=True)
-class Reward(Event, kind="reward"):
+class Reward(Event):
     """A reward is given to completions."""
 
     name: str
@@ -100,12 +99,12 @@ class Reward(Event, kind="reward"):
 
 
 @dataclass(frozen=True)
-class Step(Event, kind="step"):
+class Step(Event):
     """A step of a training ends."""
 
 
 @dataclass(frozen=True)
-class Logged(Event, kind="log"):
+class Logged(Event):
     """The trainer logs numbers."""
 
     step: int
@@ -113,38 +112,38 @@ class Logged(Event, kind="log"):
 
 
 @dataclass(frozen=True)
-class Trained(Event, kind="trained"):
+class Trained(Event):
     """A training ends."""
 
     weights: str  #: a name for all that was trained
 
 
 @dataclass(frozen=True)
-class Change(Event, kind="change"):
+class Change(Event):
     """A folder is made, or a file moved away."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class Write(Change, kind="write"):
+class Write(Change):
     """A file is written."""
 
 
 @dataclass(frozen=True)
-class Remove(Change, kind="remove"):
+class Remove(Change):
     """A file is removed."""
 
 
 @dataclass(frozen=True)
-class Read(Event, kind="read"):
+class Read(Event):
     """The script reads a file."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class Need(Event, kind="need"):
+class Need(Event):
     """The script asks for something of its surroundings."""
 
     what: str
@@ -153,28 +152,28 @@ class Need(Event, kind="need"):
 
 
 @dataclass(frozen=True)
-class Asked(Event, kind="asked"):
+class Asked(Event):
     """The script asks in vain whether there is a file that is not made."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Made(Event, kind="made"):
+class Made(Event):
     """A data set is made."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Learnt(Event, kind="learnt"):
+class Learnt(Event):
     """A copy of the process goes on with what was learnt, in words."""
 
     what: list[str]
 
 
 @dataclass(frozen=True)
-class StandIn(Event, kind="stand-in"):
+class StandIn(Event):
     """Something stands for what is not there."""
 
     name: str
@@ -182,14 +181,14 @@ class StandIn(Event, kind="stand-in"):
 
 
 @dataclass(frozen=True)
-class Program(Event, kind="program"):
+class Program(Event):
     """A program is started."""
 
     command: str
 
 
 @dataclass(frozen=True)
-class Clone(Event, kind="clone"):
+class Clone(Event):
     """A repository is cloned."""
 
     address: str
@@ -198,42 +197,42 @@ class Clone(Event, kind="clone"):
 
 
 @dataclass(frozen=True)
-class Connect(Event, kind="connect"):
+class Connect(Event):
     """Another machine is to be reached."""
 
     to: str
 
 
 @dataclass(frozen=True)
-class Server(Event, kind="server"):
+class Server(Event):
     """The rehearsal answers for a server that was not started."""
 
     port: int
 
 
 @dataclass(frozen=True)
-class Serve(Event, kind="serve"):
+class Serve(Event):
     """The script listens at a port."""
 
     port: int
 
 
 @dataclass(frozen=True)
-class Upload(Event, kind="upload"):
+class Upload(Event):
     """Something is sent to the hub."""
 
     to: str
 
 
 @dataclass(frozen=True)
-class Tracked(Event, kind="tracked"):
+class Tracked(Event):
     """A run of a tracker begins."""
 
     what: str
 
 
 @dataclass(frozen=True)
-class Passed(Event, kind="passed"):
+class Passed(Event):
     """A statement that training does not need has failed, and is passed over."""
 
     error: str
@@ -243,7 +242,7 @@ class Passed(Event, kind="passed"):
 
 
 @dataclass(frozen=True)
-class Left(Event, kind="left"):
+class Left(Event):
     """What goes on at the end of the process: names, and where the script has begun them."""
 
     threads: list[tuple[str, int | None]] = field(default_factory=list)
@@ -252,7 +251,7 @@ class Left(Event, kind="left"):
 
 
 @dataclass(frozen=True)
-class End(Event, kind="end"):
+class End(Event):
     """The script ends; with an exception where there is an `error`.
 
     Attributes:

@@ -30,15 +30,15 @@ def event(kind: str, line: int | None = 2, **about: Any) -> Event:
 def trained(names: str, *, loss: float = 1.0, weights: str = "w", **about: Any) -> list[Event]:
     """The events of a training on rows, a name each; a stroke ends a step."""
     steps = [step.split() for step in names.split("/")]
-    told = [event("Train", **{"epoch": None, "samples": len(steps[0]), "grouped": False, "rows": "", **about})]
+    told = [event("Train", **{"samples": len(steps[0]), **about})]
     for number, step in enumerate(steps, start=1):
         values = {"loss": loss, "grad_norm": 1.0}
-        told += [event("Rows", rows=step), event("Step", step=number), event("Logged", step=number, values=values)]
+        told += [event("Rows", rows=step), event("Step"), event("Logged", step=number, values=values)]
     return [*told, event("Trained", weights=weights)]
 
 
 def rank(*told: Event) -> Rank:
-    return Rank(0, (*told, event("End", code=0), event("Left", threads=[], programs=[], group=False)), "", "")
+    return Rank(0, (*told, event("End", code=0), event("Left")), "", "")
 
 
 def each(*ranks: str, **about: Any) -> list[Rank]:
@@ -81,9 +81,9 @@ def test_good_runs_are_ready() -> None:
 
 TWO, ODD, LABELLED = trained("a b"), trained("a b c"), trained("a:x b:y")
 WRITES, BELOW = event("Write", 3, path="a.json"), event("Write", 3, path="rows/train/a.arrow")
-READS = event("Read", 2, path="a.json", there=True)
-WAITS_FOR = [event("Call", name="barrier", size=None), event("Called", name="barrier")]
-CALLED = [event("Call", 3, name="barrier", size=None), event("Called", name="barrier")]
+READS = event("Read", 2, path="a.json")
+WAITS_FOR = [event("Call", name="barrier"), event("Called", name="barrier")]
+CALLED = [event("Call", 3, name="barrier"), event("Called", name="barrier")]
 REDUCED = [event("Call", 4, name="all_reduce", size=1), event("Called", name="all_reduce")]
 NEEDS = event("Need", 2, what="files", name="rows", made=True)
 LACKS = event("End", 2, code=1, inner=4, error="FileNotFoundError", message="Unable to find 'rows'")
@@ -223,7 +223,7 @@ def test_a_fixed_gpu_is_a_fault_where_more_than_the_main_process_come() -> None:
 
 
 def test_a_thread_that_stays_is_named_where_it_was_started() -> None:
-    left = Rank(None, (event("Left", threads=[["poller", 3]], programs=[], group=False),), "", "")
+    left = Rank(None, (event("Left", threads=[["poller", 3]]),), "", "")
     assert written(answers(verdict(left, rank(), rank()))[AFTER]) == "fault; no; 3: one process leaves poller running"
 
 
@@ -341,7 +341,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         (failed("StopIteration", "", *ABSENT, rests=["datasets"]), "--data FILE"),
         (failed("StopIteration", "no folder OuteTTS/x", *ABSENT, rests=[]), "git clone https://x/OuteTTS OuteTTS"),
         (
-            failed("ValueError", "searched " * 90, event("Asked", name="/r/qwen", made=False), raised=True),
+            failed("ValueError", "searched " * 90, event("Asked", name="/r/qwen"), raised=True),
             "; put qwen beside the script",
         ),
     ],

@@ -34,7 +34,7 @@ _UNFIT = "left-out.txt"  #: in an environment: packages that are not built for i
 #: The packages that train; what others there are changes nothing that a verdict speaks of.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "trl", "peft", "sentence_transformers", "unsloth")
 #: What a rehearsal needs besides, whatever the notebook installs.
-_NEEDED = ("torch", "psutil", "pillow", "requests")
+_NEEDED = ("torch", "psutil", "pillow", "requests", "tomli")
 #: What cannot be installed without a GPU or its compiler, or does nothing without one.
 NEEDS_GPU = frozenset(
     "apex auto-gptq autoawq bitsandbytes causal-conv1d cut-cross-entropy deepspeed fbgemm-gpu flash-attn"

@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .shrink import HEAD, shrunk
+from .shrink import shrunk
+from .toml import tables
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
+_TABLES = tables(__file__)
+VOCABULARY = 512  # more than the tokenizer has, as in most models
+ENCODERS = frozenset({"bert", "modernbert"})
 # The text of a message, whether it is given as a string or as a list of parts.
 _CONTENT = (
     "{% if message['content'] is string %}{{ message['content'] }}{% elif message['content'] %}"
@@ -18,31 +22,17 @@ _CONTENT = (
 )
 
 
-def chat_template(before: str, after: str, answers: str = "assistant") -> str:
-    """Each message between `before` and `after`, with its role, or `answers` for the assistant's, in place of ROLE."""
+def _template(name: str) -> str:
+    """The template of a chat."""
+    about = _TABLES["chats"][name]
+    if "whole" in about:
+        return str(about["whole"].replace("CONTENT", _CONTENT))
+    before, answers = about["before"], about.get("answers", "assistant")
     role = f"{{{{ message['role'].replace('assistant', '{answers}') }}}}"
     return (
-        "{% for message in messages %}" + before.replace("ROLE", role) + _CONTENT + after + "{% endfor %}"
+        "{% for message in messages %}" + before.replace("ROLE", role) + _CONTENT + about["after"] + "{% endfor %}"
         "{% if add_generation_prompt %}" + before.replace("ROLE", answers) + "{% endif %}"
     )
-
-
-CHATML = chat_template("<|im_start|>ROLE\n", "<|im_end|>\n")
-LLAMA3 = chat_template("<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>")
-GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "model")
-GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "model")
-GRANITE = chat_template("<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n")
-HARMONY = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant<|channel|>final")
-MUSE = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant to=user")
-MISTRAL = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}[INST]" + _CONTENT + "[/INST]"
-    "{% else %}" + _CONTENT + "</s>{% endif %}{% endfor %}"
-)
-ERNIE = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}User: {% else %}Assistant: {% endif %}"
-    + _CONTENT
-    + "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
-)
 
 
 class Model(NamedTuple):
@@ -51,54 +41,15 @@ class Model(NamedTuple):
     family: str
     begin: str | None
     end: str
-    chat: str = CHATML
+    chat: str = _template("chatml")
     settings: dict[str, Any] | None = None
-
-
-VOCABULARY = 512  # more than the tokenizer has, as in most models
-_EXPERTS = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 64}
-_EXPERTS |= {"hidden_size_per_layer_input": 0}
-_LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
-
-#: The family by what an id says, the first that fits; of one that sees, that of its text (`seeing`).
-FAMILIES = (
-    (r"whisper", Model("whisper", "<s>", "</s>", settings={"decoder_start_token_id": 0})),
-    (r"modernbert", Model("modernbert", "<s>", "</s>")),
-    (r"minilm|bert|bge|e5-|gte-|mpnet", Model("bert", "<s>", "</s>")),
-    (r"muse", Model("llama", "<s>", "<|end|>", MUSE)),
-    (r"gpt-?oss", Model("gpt_oss", None, "<|end|>", HARMONY)),
-    (r"qwen-?3\.[56].*(\da\d|moe)", Model("qwen3_5_moe_text", None, "<|im_end|>")),
-    (r"qwen-?3\.[56]", Model("qwen3_5_text", None, "<|im_end|>")),
-    (r"qwen-?_?3.*(moe|-a\d+b)", Model("qwen3_moe", None, "<|im_end|>")),
-    (r"qwen-?3|qwen_3", Model("qwen3", None, "<|im_end|>")),
-    (r"qwen|qwq|kaira|smollm|internvl", Model("qwen2", None, "<|im_end|>")),
-    (r"gemma-?4.*a\d+b", Model("gemma4_text", "<bos>", "<turn|>", GEMMA4, _EXPERTS)),
-    (r"gemma-?4|diffusiongemma", Model("gemma4_text", "<bos>", "<turn|>", GEMMA4)),
-    (r"gemma-?3n", Model("gemma3n_text", "<bos>", "<end_of_turn>", GEMMA)),
-    (r"gemma-?3|functiongemma", Model("gemma3_text", "<bos>", "<end_of_turn>", GEMMA)),
-    (r"gemma-?2", Model("gemma2", "<bos>", "<eos>", GEMMA)),
-    (r"gemma", Model("gemma", "<bos>", "<eos>", GEMMA)),
-    (r"falcon-?h1", Model("falcon_h1", "<|begin_of_text|>", "<|im_end|>", settings={"mamba_d_head": HEAD})),
-    (r"lfm", Model("lfm2", "<|startoftext|>", "<|im_end|>", settings={"layer_types": ["conv", "full_attention"]})),
-    (r"granite", Model("granite", None, "<|end_of_text|>", GRANITE)),
-    (r"ernie.*a\d+b", Model("ernie4_5_moe", "<s>", "</s>", ERNIE)),
-    (r"paddle", Model("llama", "<s>", "</s>", ERNIE)),
-    (r"phi", Model("phi3", "<s>", "<|endoftext|>")),
-    (r"zephyr|mistral|mixtral|magistral|pixtral|ministral|devstral", Model("mistral", "<s>", "</s>", MISTRAL)),
-)
-ENCODERS = frozenset({"bert", "modernbert"})
-SPECIAL_TOKENS = [
-    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<|turn>"),
-    *("<turn|>", "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|startoftext|>", "<|end|>", "<|start|>", "<|message|>"),
-    *("<|channel|>", "<|start_of_role|>", "<|end_of_role|>", "<|user|>", "<|assistant|>", "<|system|>"),
-    *("[INST]", "[/INST]", "<think>", "</think>", "<mask>"),
-]
 
 
 def model_of(name: str) -> Model:
     """The kind of model that an id of the hub names; a Llama where it names none."""
-    return next((model for pattern, model in FAMILIES if re.search(pattern, name.lower())), _LLAMA)
+    about = next(each for each in _TABLES["families"] if re.search(each["id"], name.lower()))
+    chat = _template(about.get("chat", "chatml"))
+    return Model(about["family"], about.get("begin"), about["end"], chat, about.get("settings"))
 
 
 def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTokenizerFast:
@@ -110,7 +61,7 @@ def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTo
     core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    core.add_special_tokens([*SPECIAL_TOKENS, *dict.fromkeys((named or {}).values())])
+    core.add_special_tokens([*_TABLES["special_tokens"], *dict.fromkeys((named or {}).values())])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token=model.begin,

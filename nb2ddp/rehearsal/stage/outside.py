@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import events
 from .hooks import wrap
+from .toml import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ LAUNCHED = re.compile(
 )
 _MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
+_CHANGES = tables(__file__)["changes"]
 
 
 class RefusedWriteError(PermissionError):
@@ -86,16 +88,19 @@ class Outside:
             wrap(module, name, self._note_write)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        handle = _EVENTS.get(event)
-        if handle is None or self.busy:
+        handle, changes = _EVENTS.get(event), _CHANGES.get(event, ())
+        if self.busy or not (handle or changes):
             return
         self.busy = True
         try:
-            handle(self, *args)
+            if handle:
+                handle(self, *args)
+            for kind, path, *folder in changes:
+                self._changes(events.KINDS[kind], args[path], *(args[each] for each in folder))
         finally:
             self.busy = False
 
-    def _changes(self, kind: type[events.Change], path: Any, folder: int = -1) -> None:
+    def _changes(self, kind: Any, path: Any, folder: int = -1) -> None:
         """Note a change of a path; refuse it outside the rehearsal's folder.
 
         A path below an open `folder` is part of the change of a whole tree, which has been noted.
@@ -126,9 +131,9 @@ class Outside:
 
     def _connects(self, _: Any, address: Any) -> None:
         if isinstance(address, tuple):
-            self._reaches(*address[:2])
+            self._reaches(address[0])
 
-    def _reaches(self, host: Any, port: Any) -> None:
+    def _reaches(self, host: Any, *_: Any) -> None:
         name = host.decode() if isinstance(host, bytes) else host or ""
         if name not in ("localhost", "::1", "", socket.gethostname()) and not name.startswith("127."):
             self.log.write(events.Connect(name))
@@ -238,15 +243,8 @@ class Outside:
 _WRITERS = (("torch", "save"), ("safetensors.torch", "save_file"), ("safetensors.torch", "save_model"))
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Outside._opens,
-    "os.remove": lambda self, path, at: self._changes(events.Remove, path, at),
-    "os.mkdir": lambda self, path, _, at: self._changes(events.Change, path, at),
-    "os.truncate": lambda self, path, *_: self._changes(events.Write, path),
-    "os.rename": lambda self, a, b, _, at: (self._changes(events.Change, a, at), self._changes(events.Write, b, at))[0],
-    "os.link": lambda self, _a, b, _at, at: self._changes(events.Write, b, at),
-    "os.symlink": lambda self, _, b, at: self._changes(events.Write, b, at),
-    "shutil.rmtree": lambda self, path, *_: self._changes(events.Remove, path),
     "socket.connect": Outside._connects,
-    "socket.getaddrinfo": lambda self, host, port, *_: self._reaches(host, port),
+    "socket.getaddrinfo": Outside._reaches,
     "sqlite3.connect": Outside._opens_database,
     "socket.bind": Outside._binds,
 }

@@ -6,26 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-LAYERS, HEADS, HEAD = 2, 4, 32
-#: What a field is made, by its name: never larger than it is.
-_MOST = (
-    (r"(hidden_size|d_model|n_embd|dim|embed_dim|out_hidden_size|projection_dim)", HEADS * HEAD),
-    (r"(intermediate_size|\w*ffn_dim|n_inner|intermediate_size_mlp|mlp_dim|mamba_d_ssm)", 2 * HEADS * HEAD),
-    (r"(moe_intermediate_size|shared_expert_intermediate_size|expert_\w*size)", 64),
-    (r"(num_hidden_layers|num_layers|n_layers?|depth|\w*(en|de)coder_layers)", LAYERS),
-    (r"(num_attention_heads|num_heads|n_heads?|\w*coder_attention_heads|linear_num_value_heads)", HEADS),
-    (r"(mamba_n_heads)", 2 * HEADS),
-    (r"(num_key_value_heads|num_global_key_value_heads|linear_num_key_heads)", 2),
-    (r"(head_dim|global_head_dim|linear_(key|value)_head_dim|v_head_dim|qk_\w+_head_dim|mamba_d_head)", HEAD),
-    (r"(q_lora_rank|kv_lora_rank|mamba_d_state|mamba_chunk_size)", HEAD),
-    (r"(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", 4),
-    (r"(num_experts_per_tok|moe_k|top_k_experts)", 2),
-    (r"(n_shared_experts|moe_num_shared_experts|first_k_dense_replace|n_group|topk_group|num_nextn_predict_layers)", 1),
-    (r"(num_kv_shared_layers)", 0),
-    (r"(attn_layer_period)", LAYERS),
-    (r"(attn_layer_offset|cross_attention_layers|\w+_(indices|indexes))", LAYERS - 1),
-    (r"(hidden_size_per_layer_input|laurel_rank)", 8),
-)
+from .toml import tables
+
+LAYERS, HEAD = 2, 32
+_MOST = tables(__file__)["most"]
 #: Words of a configuration that speak of the files of the real model, or of its code.
 _OF_THE_REAL = frozenset("quantization_config auto_map _name_or_path unsloth_version transformers_version".split())
 

@@ -92,7 +92,7 @@ class Hub:
     def _build(self, kind: str, name: str) -> str:
         place, hints = self._place(kind, name), self.hints.get(name) or self.hints.get("", DataHints())
         refs = place.parents[1] / "refs"
-        request: dict[str, Any] = {"type": kind, "name": name, "folder": str(place)}
+        request: dict[str, Any] = {"kind": kind, "name": name, "folder": str(place)}
         self.is_building = True
         try:
             for folder in (place.parent, refs):

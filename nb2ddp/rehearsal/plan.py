@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
 from nb2ddp.rehearsal.hub import DataHints
-from nb2ddp.rehearsal.stage.columns import called, constant
+from nb2ddp.rehearsal.stage.nodes import calls, constant, every, imported, texts, used
 from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.rehearsal.stage.schema import MOST_ROWS
 
@@ -102,8 +102,9 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
         PlanError: it is not Python, or trains nothing that a rehearsal could follow.
     """
     tree, folder = _parsed(text), path.resolve().parent
-    trainers = tuple(dict.fromkeys(name for name in called(tree) if re.search(r"Trainer$", name)))
-    if not trainers or not {"train", "unsloth_train"} & {name.split(".")[-1] for name in called(tree)}:
+    names = used(tree)
+    trainers = tuple(sorted(name for name in names if name.endswith("Trainer")))
+    if not trainers or not {"train", "unsloth_train"} & names:
         raise PlanError("it has no training: a rehearsal needs train() of a Trainer (transformers, TRL, ...)")
     libraries = _trained_with(tree)
     environment = choose(libraries)
@@ -126,9 +127,9 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
         tuple(dict.fromkeys(_models(tree))),
         dict(_data(tree, _FEW_ROWS if is_heavy else _ROWS)),
         tuple(_files(tree, folder)),
-        tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
+        tuple(sorted({module.split(".")[0] for module, _ in imported(tree)} - set(sys.stdlib_module_names))),
         dict(sorted(_variables(tree, text))),
-        tuple(_spread(tree)),
+        tuple(sorted(_spread(tree))),
         sees,
         dict(_cells(text)),
         environment,
@@ -137,7 +138,7 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
 
 def _trained_with(tree: ast.AST) -> list[str]:
     """The libraries that a script trains with."""
-    used = {module.split(".")[0] for module, _ in _imported(tree)}
+    used = {module.split(".")[0] for module, _ in imported(tree)}
     more = ("trl", "peft") if "unsloth" in used else ()
     return list(dict.fromkeys([*_NEEDED, *more, *(name for name in LIBRARIES if name in used)]))
 
@@ -156,15 +157,6 @@ def _cells(text: str) -> Iterator[tuple[int, int]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if mark := re.match(r"# %% Cell (\d+)", line):
             yield number, int(mark[1])
-
-
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Every import: the module, and the name that is taken from it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((each.name, "") for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((node.module, each.name) for each in node.names)
 
 
 def _variables(tree: ast.AST, text: str) -> Iterator[tuple[str, bool]]:
@@ -188,7 +180,7 @@ def _variables(tree: ast.AST, text: str) -> Iterator[tuple[str, bool]]:
 
 def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: Environment) -> str:
     """Whether the real Unsloth can train this on a CPU."""
-    names = {name for module, name in _imported(tree) if module.split(".")[0] == "unsloth"}
+    names = {name for module, name in imported(tree) if module.split(".")[0] == "unsloth"}
     if not names:
         return ""
     own = {name for name in names if name and not name.startswith("hf_") and name != "__version__"}
@@ -197,9 +189,9 @@ def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: E
 
 
 def _models(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
-            given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "model_name")]
+    for loader, call in calls(tree):
+        if loader == "from_pretrained":
+            given = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "model_name")]
             yield from (name for each in given if re.fullmatch(r"[\w.-]+/[\w.-]+", name := constant(each) or ""))
 
 
@@ -208,23 +200,20 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
     "" is any other: one whose id a variable holds.
     """
-    spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
-    usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
+    usual = (text for text in texts(tree) if re.fullmatch(_SPLIT, text))
     most = max([least, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
-    hints = DataHints(tuple(usual), rows=most)
+    hints = DataHints(tuple(dict.fromkeys([*usual, "train", "test", "validation"])), rows=most)
     yield "", hints
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
+    for loader, call in calls(tree):
+        if loader != "load_dataset" or not call.args:
             continue
-        given = {each.arg: constant(each.value) for each in node.keywords}
-        name = constant(node.args[0])
+        given = {each.arg: constant(each.value) for each in call.keywords}
+        name, configuration, *_ = (*map(constant, call.args), None)
         if name is None or name in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder"):
             continue
-        configuration = (constant(node.args[1]) if len(node.args) > 1 else None) or given.get("name")
         splits = re.findall(r"([A-Za-z]\w*)(?:\[|\+|$)", given.get("split") or "")
-        splits = [*dict.fromkeys([*splits, *usual])]
-        yield name, replace(hints, splits=tuple(splits), configs=(configuration or "default",))
+        configs = (configuration or given.get("name") or "default",)
+        yield name, replace(hints, splits=tuple(dict.fromkeys([*splits, *hints.splits])), configs=configs)
 
 
 def _sizes(tree: ast.AST) -> Iterator[int]:
@@ -254,9 +243,9 @@ def _of_share(node: ast.AST) -> Iterator[int]:
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
     """Files in the script's folder that its texts name, or that it imports, up to 64 MB each."""
-    modules = {module.replace(".", "/") + ".py" for module, _ in _imported(tree)}
-    for text in (*map(constant, ast.walk(tree)), *sorted(modules)):
-        if text and 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
+    modules = {module.replace(".", "/") + ".py" for module, _ in imported(tree)}
+    for text in (*texts(tree), *sorted(modules)):
+        if 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
             path = folder / text
             with contextlib.suppress(OSError, ValueError):  # a long text, and no path
                 if path.is_file() and path.stat().st_size < 2**26:
@@ -264,13 +253,15 @@ def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
 
 
 def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
-            for given in node.keywords:
-                if given.arg == "device_map" and (how := constant(given.value)) in _SPREAD:
-                    yield given.value.lineno, f'device_map = "{how}" spreads every process\'s model over all GPUs'
-        elif isinstance(node, ast.Constant) and node.value == "cuda:0":
+    for loader, call in calls(tree):
+        for given in call.keywords if loader == "from_pretrained" else ():
+            if given.arg == "device_map" and (how := constant(given.value)) in _SPREAD:
+                yield given.value.lineno, f'device_map = "{how}" spreads every process\'s model over all GPUs'
+    for node in every(tree, ast.Constant):
+        if node.value == "cuda:0":
             yield node.lineno, '"cuda:0" is the first GPU in every process'
-        elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := constant(node.value) or ""):
-            to = [each for each in node.targets if ast.unparse(each).endswith("environ['CUDA_VISIBLE_DEVICES']")]
-            yield from ((each.lineno, f"CUDA_VISIBLE_DEVICES gives every process only GPU {gpu}") for each in to)
+    for bound in every(tree, ast.Assign):
+        gpu = constant(bound.value) or ""
+        for to in bound.targets if gpu.isdecimal() else ():
+            if ast.unparse(to).endswith("environ['CUDA_VISIBLE_DEVICES']"):
+                yield to.lineno, f"CUDA_VISIBLE_DEVICES gives every process only GPU {gpu}"

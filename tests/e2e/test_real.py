@@ -74,7 +74,7 @@ def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, 
     """What a process builds for a repository, and where it says that it comes from."""
     target = folder / kind / name.replace("/", "--")
     target.parent.mkdir(parents=True, exist_ok=True)
-    request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
+    request = {"kind": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
     environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
     said = folder / target.name
     process = parent().start("build", json.dumps(request), environment=environ, folder=folder, said=said)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import learn, packages
 from .events import Asked, Learnt, Passed
+from .nodes import every, imported, texts, used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +87,9 @@ class Attempts:
             BaseException: whatever it ends with, where nothing can be learnt from it and it cannot be passed over.
         """
         tree = ast.parse(self.source, self.script)
-        flags = sum(getattr(__future__, name).compiler_flag for name in _futures(tree))
+        flags = sum(
+            getattr(__future__, name).compiler_flag for module, name in imported(tree) if module == "__future__"
+        )
         last = max((each.lineno for each in tree.body if _trains(each)), default=0)
         needed = {each.lineno for each in _needed(tree)}
         first = _first_load(tree)
@@ -198,9 +201,9 @@ class Attempts:
 
     def _import_libraries(self, tree: ast.Module) -> None:
         """Import what the script takes from large libraries later on: every copy would do that again."""
-        if any(name.split(".")[0] == "unsloth" for name, _ in _imports(tree)) and "unsloth" not in sys.modules:
+        if any(name.split(".")[0] == "unsloth" for name, _ in imported(tree)) and "unsloth" not in sys.modules:
             return
-        for module, name in _imports(tree):
+        for module, name in imported(tree):
             if module.split(".")[0] in _LIBRARIES:
                 with contextlib.suppress(Exception):  # where the script imports it, it fails there
                     getattr(importlib.import_module(module), name, None)
@@ -278,33 +281,13 @@ def _remove(paths: list[str]) -> None:
                 os.remove(path)
 
 
-def _futures(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            yield from (each.name for each in node.names)
-
-
-def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((node.module, each.name) for each in node.names)
-        elif isinstance(node, ast.Import):
-            yield from ((each.name, "") for each in node.names)
-
-
-def _called(node: ast.AST) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call):
-            yield each.func.attr if isinstance(each.func, ast.Attribute) else ast.unparse(each.func)
-
-
 def _first_load(tree: ast.Module) -> ast.stmt | None:
     """The first statement that may load a model or data, itself or by a function of the script's own."""
     own = {each.name for each in tree.body if isinstance(each, _DEFINITIONS)}
     for statement in tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom, *_DEFINITIONS)):
             continue
-        if set(_called(statement)) & (_LOADS | own) and "devnull" not in ast.unparse(statement):
+        if used(statement) & (_LOADS | own) and "devnull" not in ast.unparse(statement):
             return statement
     return None
 
@@ -312,7 +295,7 @@ def _first_load(tree: ast.Module) -> ast.stmt | None:
 def _trains(statement: ast.stmt) -> bool:
     if isinstance(statement, _DEFINITIONS):
         return False
-    return any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".train") for node in ast.walk(statement))
+    return any(ast.unparse(call.func).endswith(".train") for call in every(statement, ast.Call))
 
 
 def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> Iterator[ast.stmt]:
@@ -332,7 +315,7 @@ def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> I
 def rests_on(source: str, line: int) -> set[str]:
     """The packages on which the statement at a line rests: it reads what comes of them."""
     needed = _needed(ast.parse(source), lambda each: each.lineno <= line <= (each.end_lineno or line))
-    return {module.split(".")[0] for statement in needed for module, _ in _imports(statement)}
+    return {module.split(".")[0] for statement in needed for module, _ in imported(statement)}
 
 
 def _names(statement: ast.stmt, *operations: str) -> set[str]:
@@ -355,8 +338,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 def _files(node: ast.AST) -> Iterator[str]:
     """The files that a statement names, without their folders: it may write in the one that another reads in full."""
-    texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
-    return (os.path.basename(text) for text in texts if isinstance(text, str) and _FILE.fullmatch(text))
+    return (os.path.basename(text) for text in texts(node) if _FILE.fullmatch(text))
 
 
 def _changed(statement: ast.stmt) -> set[str]:

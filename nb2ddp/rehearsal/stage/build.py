@@ -1,4 +1,4 @@
-"""Build one repository of the stand-in hub: `build REQUEST`, where the request is JSON."""
+"""Build one repository of the stand-in hub: `build REQUEST`, where the request is JSON: what `build` is given."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ from pathlib import Path
 from typing import Any
 
 
-def build(request: dict[str, Any]) -> None:
-    """Make the repository of a request in its folder, all of it or nothing; `FOLDER.origin` says what of it is real.
+def build(kind: str, name: str, folder: str, **hints: Any) -> None:
+    """Make a repository in a folder, all of it or nothing; `FOLDER.origin` says what of it is real.
 
     That is "hub" or "cache" where the real one was found there, else "stand-in".
+
+    Args:
+        kind: "models" or "datasets".
+        name: its id.
+        folder: where it is made.
+        hints: see `real.build`.
     """
     from . import real
 
-    folder = Path(request["folder"])
     scratch = Path(f"{folder}.part")
     shutil.rmtree(scratch, ignore_errors=True)  # of one that was stopped
     made = scratch / "real"
     made.mkdir(parents=True)
     try:
-        origin = real.build(request["type"], request["name"], made, **_hints(request))
+        origin = real.build(kind, name, made, **hints)
     except Exception as error:  # whatever it is that is not to be had: a stand-in comes in its place
-        if request["type"] == "datasets":  # that of rows is made where they are read
+        if kind == "datasets":  # that of rows is made where they are read
             shutil.rmtree(scratch)
             raise LookupError("neither the hub nor its cache has it") from error
         origin = "stand-in"
         made = scratch / origin
         made.mkdir()
-        _build_stand_in(request, made)
+        _build_stand_in(name, made, sees=hints.get("sees", False))
     Path(f"{folder}.origin").write_text(origin)
     made.rename(folder)
     shutil.rmtree(scratch)
 
 
-def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
+def _build_stand_in(name: str, folder: Path, *, sees: bool) -> None:
     from . import models, seeing
 
-    if request.get("sees") and models.model_of(request["name"]).family not in (*models.ENCODERS, "whisper"):
-        seeing.build(request["name"], folder)
+    if sees and models.model_of(name).family not in (*models.ENCODERS, "whisper"):
+        seeing.build(name, folder)
     else:
-        models.build_model(request["name"], folder)
-
-
-def _hints(request: dict[str, Any]) -> dict[str, Any]:
-    return {key: request[key] for key in ("splits", "configs", "rows", "sees") if key in request}
+        models.build_model(name, folder)
 
 
 def main() -> int:
@@ -55,9 +56,8 @@ def main() -> int:
     Returns:
         0, or 1 where that is not possible; the last line on standard error says why.
     """
-    request = json.loads(sys.argv[2])
     try:
-        build(request)
+        build(**json.loads(sys.argv[2]))
     except Exception as error:
         print(f"{type(error).__name__}: {error}".replace("\n", " "), file=sys.stderr)
         return 1

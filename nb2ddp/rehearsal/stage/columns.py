@@ -8,10 +8,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from .nodes import calls, constant, every, used
 from .shapes import EACH, SAID, by_name, keyed, list_of, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .shapes import Path, Shape
 
@@ -33,20 +34,6 @@ _NO_COLUMN = frozenset(
     "input_ids attention_mask role content from value type user assistant system human gpt "
     "train test validation".split()
 )
-
-
-def constant(node: ast.AST | None) -> str | None:
-    """The text that an expression is, where it is a constant."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def called(tree: ast.AST) -> Iterator[str]:
-    """The last name of everything that is called, or is the base of a class."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func).split(".")[-1]
-        elif isinstance(node, ast.ClassDef):
-            yield from (ast.unparse(base).split(".")[-1] for base in node.bases)
 
 
 class Reader:
@@ -139,10 +126,10 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 def read_of_rows(tree: ast.Module) -> dict[str, Shape]:
     """The columns that functions of rows read, also with `.get`, which misses none, and what is read of these."""
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in every(tree, ast.FunctionDef)}
     found: dict[str, Any] = {}
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_ROWS:
+    for method, call in calls(tree):
+        if method in _OF_ROWS and isinstance(call.func, ast.Attribute):
             for given in call.args:
                 function = functions.get(given.id) if isinstance(given, ast.Name) else given
                 if isinstance(function, (ast.FunctionDef, ast.Lambda)) and function.args.args:
@@ -160,8 +147,8 @@ def _shaped(name: str, inner: dict[str, Any]) -> Shape:
 
 def compared(tree: ast.Module) -> Iterator[tuple[str, Shape]]:
     """Columns that the script compares with constants, or looks up in a table of its own."""
-    bound = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    tables = {ast.unparse(node.targets[0]): node.value for node in bound if isinstance(node.value, ast.Dict)}
+    bound = [node for node in every(tree, ast.Assign) if isinstance(node.value, ast.Dict)]
+    tables = {ast.unparse(node.targets[0]): node.value for node in bound}
     found: dict[str, list[Any]] = {}
     for node in ast.walk(tree):
         match node:
@@ -199,8 +186,8 @@ def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
 
 def labels(tree: ast.Module) -> int:
     """How many labels the script gives to a classifier, where it says so; else 2."""
-    held = {ast.unparse(each.targets[0]): each.value for each in ast.walk(tree) if isinstance(each, ast.Assign)}
-    for given in (each.value for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "num_labels"):
+    held = {ast.unparse(each.targets[0]): each.value for each in every(tree, ast.Assign)}
+    for given in (each.value for each in every(tree, ast.keyword) if each.arg == "num_labels"):
         value: Any = held.get(ast.unparse(given), given)
         if isinstance(value, ast.Call) and ast.unparse(value.func) == "len":
             listed: Any = held.get(ast.unparse(value.args[0]))
@@ -212,10 +199,10 @@ def labels(tree: ast.Module) -> int:
 
 def columns(tree: ast.Module) -> list[str]:
     """The columns that a script's data has to have: those that it names, and those that its trainers read."""
-    trainers = set(called(tree))
+    trainers = used(tree)
     read = [column for trainer, own in _READ.items() if trainer in trainers for column in own]
-    used = list(dict.fromkeys([*_named(tree, makes_labels="SFTTrainer" in trainers), *read]))
-    return used or [*_PAIR] * ("SentenceTransformerTrainer" in trainers)
+    named = list(dict.fromkeys([*_named(tree, makes_labels="SFTTrainer" in trainers), *read]))
+    return named or [*_PAIR] * ("SentenceTransformerTrainer" in trainers)
 
 
 def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
@@ -242,14 +229,15 @@ def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
 def _made(tree: ast.AST) -> Iterator[str]:
     """What statements write into rows, and functions return in dictionaries, without reading it themselves."""
     for node in ast.walk(tree):
-        made: list[ast.expr | None] = []
-        if isinstance(node, ast.Assign):
-            made += [each.slice for each in node.targets if isinstance(each, ast.Subscript)]
-        elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            given = [node.body] if isinstance(node, ast.Lambda) else []
-            given += [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
-            made += [key for value in given if isinstance(value, ast.Dict) for key in value.keys]
+        made: Iterable[ast.expr | None] = ()
+        match node:
+            case ast.Assign(targets=targets):
+                made = [each.slice for each in targets if isinstance(each, ast.Subscript)]
+            case ast.Lambda(body=ast.Dict(keys=keys)):
+                made = keys
+            case ast.FunctionDef():
+                given = (each.value for each in every(node, ast.Return))
+                made = [key for value in given if isinstance(value, ast.Dict) for key in value.keys]
         if made:
-            inside = (each for each in ast.walk(node) if isinstance(each, ast.Subscript))
-            read = {constant(each.slice) for each in inside if isinstance(each.ctx, ast.Load)}
+            read = {constant(each.slice) for each in every(node, ast.Subscript) if isinstance(each.ctx, ast.Load)}
             yield from (name for key in made if (name := constant(key)) and name not in read)

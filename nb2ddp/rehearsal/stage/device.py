@@ -21,6 +21,13 @@ MEMORY = 16 * 2**30
 _FOR_GPU = frozenset({"device_map", "load_in_4bit", "load_in_8bit", "max_memory", "quantization_config"})
 
 
+#: What is asked of a GPU and answers nothing.
+_DONE = (
+    "reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats "
+    "ipc_collect synchronize set_device set_stream default_stream manual_seed_all set_rng_state set_rng_state_all"
+).split()
+
+
 def _here(value: Any) -> Any:
     """The CPU for a CUDA device, however it is written, and for "cpu:0", which torch.load does not know."""
     is_device = isinstance(value, str) or type(value).__name__ == "device"
@@ -78,22 +85,7 @@ def _answer(torch: ModuleType, log: Log) -> None:
         "mem_get_info": (MEMORY, MEMORY),
         "memory_summary": "no GPU",
         "memory_stats": collections.defaultdict(int),
-        **dict.fromkeys(
-            (
-                "reset_peak_memory_stats",
-                "reset_max_memory_allocated",
-                "reset_max_memory_cached",
-                "reset_accumulated_memory_stats",
-                "ipc_collect",
-                "synchronize",
-                "set_device",
-                "set_stream",
-                "default_stream",
-                "manual_seed_all",
-                "set_rng_state",
-                "set_rng_state_all",
-            )
-        ),
+        **dict.fromkeys(_DONE),
         "get_rng_state": torch.get_rng_state(),
         "get_rng_state_all": [torch.get_rng_state()] * _gpus(),
     }

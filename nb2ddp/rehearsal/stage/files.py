@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .log import Log
     from .schema import Schema
 
-    Table = Callable[[], list[dict[str, Any]]]
-
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
 _READERS = "csv json parquet excel".split()
 _ROWS = 240  # of a file
@@ -126,10 +124,10 @@ class Sources:
     def _write(self, path: str, into: str = "") -> bool:
         """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
         into = into or path
-        make = _CONTENTS.get(_kind(path))
-        if make is None:
+        rng = random.Random(os.path.basename(path))
+        made = _content(_kind(path), lambda: self.table(os.path.relpath(path, os.getcwd())), rng)
+        if made is None:
             return False
-        made = make(lambda: self.table(os.path.relpath(path, os.getcwd())), random.Random(os.path.basename(path)))
         os.makedirs(os.path.dirname(into), exist_ok=True)
         scratch = f"{into}.{os.getpid()}.part"
         Path(scratch).write_bytes(made if isinstance(made, bytes) else made.encode())
@@ -155,25 +153,28 @@ def _kind(name: str) -> str:
     return os.path.splitext(name.split("?")[0])[1].lower().lstrip(".")
 
 
-def _frame(table: Table) -> Any:
-    import pandas
+def _content(kind: str, table: Callable[[], list[dict[str, Any]]], rng: random.Random) -> str | bytes | None:
+    """What is in a file of a kind, of the rows of a table, or drawn; None for a kind that is not known."""
+    match kind:
+        case "csv" | "tsv":
+            import pandas
 
-    return pandas.DataFrame(table())
+            return str(pandas.DataFrame(table()).to_csv(index=False, sep="," if kind == "csv" else "\t"))
+        case "parquet":
+            import pandas
 
-
-#: What is in a file of each kind, of the rows of a table, or drawn.
-_CONTENTS: dict[str, Callable[[Table, random.Random], str | bytes]] = {
-    "csv": lambda table, _: _frame(table).to_csv(index=False),
-    "tsv": lambda table, _: _frame(table).to_csv(index=False, sep="\t"),
-    "parquet": lambda table, _: _frame(table).to_parquet(),
-    "json": lambda table, _: json.dumps(table(), default=repr),
-    **dict.fromkeys(
-        ("jsonl", "ndjson"), lambda table, _: "".join(f"{json.dumps(row, default=repr)}\n" for row in table())
-    ),
-    **dict.fromkeys(("txt", "md", "log"), lambda _, rng: "".join(f"{sentences(rng)}\n" for _ in range(_ROWS))),
-    **dict.fromkeys(("png", "jpg", "jpeg", "webp", "bmp"), lambda _, rng: png(rng)),
-    **dict.fromkeys(("wav", "flac", "mp3", "ogg", "m4a"), lambda _, rng: wav(rng)),
-}
+            return bytes(pandas.DataFrame(table()).to_parquet())
+        case "json":
+            return json.dumps(table(), default=repr)
+        case "jsonl" | "ndjson":
+            return "".join(f"{json.dumps(row, default=repr)}\n" for row in table())
+        case "txt" | "md" | "log":
+            return "".join(f"{sentences(rng)}\n" for _ in range(_ROWS))
+        case "png" | "jpg" | "jpeg" | "webp" | "bmp":
+            return png(rng)
+        case "wav" | "flac" | "mp3" | "ogg" | "m4a":
+            return wav(rng)
+    return None
 
 
 def _is_elsewhere(path: Any) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .columns import Reader, loops, read_of_rows
+from .nodes import constant, every, texts, used
 from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain, turns
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _binds(node: ast.Assign, name: str) -> bool:
 
 
 def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node))
+    return any(each.id == name for each in every(node, ast.Name))
 
 
 def place_of(error: BaseException, script: str, source: str, schema: Schema) -> Place | None:
@@ -226,9 +227,8 @@ def _missing(error: BaseException, place: Place) -> list[str]:
     named = [os.fsdecode(given)] if isinstance(given, (str, bytes)) else []
     named += [text for _, text in _QUOTED.findall(_message(error)) if os.sep in text or "." in text]
     node = place.node.iter if isinstance(place.node, ast.For) else place.node
-    asked = (each for each in ast.walk(node or place.tree) if isinstance(each, ast.Call))
-    called = {ast.unparse(each.func).split(".")[-1] for each in asked}
-    return [name for name in dict.fromkeys(named) if called & _OF_FOLDERS or os.path.splitext(name)[1]]
+    is_of_folder = used(node or place.tree) & _OF_FOLDERS
+    return [name for name in dict.fromkeys(named) if is_of_folder or os.path.splitext(name)[1]]
 
 
 def _name_file(error: BaseException, place: Place, _: re.Match[str]) -> bool:
@@ -304,9 +304,8 @@ def _be_what_has(error: BaseException, place: Place, found: re.Match[str]) -> bo
 def _keys_of(node: ast.AST, place: Place) -> list[str]:
     """The keys that the script reads of an expression in the same function, with `.get`, which misses none."""
     getter = f"{ast.unparse(node)}.get"
-    calls = (each for each in ast.walk(place._function()) if isinstance(each, ast.Call) and each.args)
-    asked = (each.args[0] for each in calls if ast.unparse(each.func) == getter)
-    return [each.value for each in asked if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    asked = (each for each in every(place._function(), ast.Call) if ast.unparse(each.func) == getter)
+    return [key for each in asked for key in map(constant, each.args[:1]) if key is not None]
 
 
 def _make_number(_: BaseException, place: Place, found: re.Match[str]) -> bool:
@@ -395,16 +394,14 @@ def _have_key(error: BaseException, place: Place, found: re.Match[str]) -> bool:
 
 def _is_written(name: str, place: Place) -> bool:
     """Whether a text is one of the script's, or a name that a library asks for."""
-    texts = (node.value for node in ast.walk(place.tree) if isinstance(node, ast.Constant))
-    return name in texts or not isinstance(place.node, ast.Subscript)
+    return name in texts(place.tree) or not isinstance(place.node, ast.Subscript)
 
 
 def _have_columns(error: BaseException, place: Place, _: re.Match[str]) -> bool:
     """A library names columns that are not there: those that the script writes."""
-    written: set[Any] = {node.attr for node in ast.walk(place.tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(place.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            written |= {node.value, *re.findall(r"\{(\w+)\}", node.value)}
+    written = {node.attr for node in every(place.tree, ast.Attribute)}
+    for text in texts(place.tree):
+        written |= {text, *re.findall(r"\{(\w+)\}", text)}
     named = [name for _, name in _QUOTED.findall(_message(error)) if name in written - {"DataFrame", "Series"}]
     return sum(place.schema.add((), name) for name in named) > 0
 

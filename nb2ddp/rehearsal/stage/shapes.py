@@ -115,23 +115,26 @@ class Maker:
 
     def value(self, shape: Shape, rng: random.Random, at: Path = ()) -> Any:
         """A value of this shape, which is at this path of a row."""
-        kind = shape["kind"]
-        if kind == "list":
-            return self._list(shape, rng, (*at, EACH))
-        if kind == "dict":
-            return {key: self.value(each, rng, (*at, key)) for key, each in shape["keys"].items()}
-        if kind == "json":
-            return self._told(json.dumps(self.value(shape["of"], rng, (*at, INSIDE))), at)
-        if kind == "one of":
-            return rng.choice(shape["values"])
-        makers: dict[str, Callable[[], Any]] = {
-            "integer": lambda: rng.randrange(1000),
-            "number": lambda: rng.random(),
-            "digits": lambda: self._told(str(rng.randrange(1, 10**6)), at),
-            IMAGE: lambda: {"bytes": png(rng), "path": "picture.png"},
-            AUDIO: lambda: {"bytes": wav(rng), "path": "sound.wav"},
-        }
-        return makers[kind]() if kind in makers else self._told(sentences(rng), at)
+        match shape["kind"]:
+            case "list":
+                return self._list(shape, rng, (*at, EACH))
+            case "dict":
+                return {key: self.value(each, rng, (*at, key)) for key, each in shape["keys"].items()}
+            case "json":
+                return self._told(json.dumps(self.value(shape["of"], rng, (*at, INSIDE))), at)
+            case "one of":
+                return rng.choice(shape["values"])
+            case "integer":
+                return rng.randrange(1000)
+            case "number":
+                return rng.random()
+            case "digits":
+                return self._told(str(rng.randrange(1, 10**6)), at)
+            case "image":
+                return {"bytes": png(rng), "path": "picture.png"}
+            case "audio":
+                return {"bytes": wav(rng), "path": "sound.wav"}
+        return self._told(sentences(rng), at)
 
     def _list(self, shape: Shape, rng: random.Random, at: Path) -> list[Any]:
         keys = shape["of"].get("keys", {})
@@ -179,15 +182,21 @@ def feature(shape: Shape) -> Any:
     """The type of a shape in a data set."""
     from datasets import Audio, Features, Image, Value
 
-    kind = shape["kind"]
-    if kind == "list":
-        return [feature(shape["of"])]
-    if kind == "dict":
-        return Features({key: feature(each) for key, each in shape["keys"].items()})
-    if kind == "one of":
-        kinds = {type(value) for value in shape["values"]}
-        named = {bool: "bool", int: "int64", float: "float64"}
-        return Value(named.get(kinds.pop(), "string") if len(kinds) == 1 else "float64")
-    named_kinds: dict[str, Any] = {IMAGE: Image(), AUDIO: Audio()}
-    numbers = {"integer": "int64", "number": "float64"}
-    return named_kinds.get(kind) or Value(numbers.get(kind, "string"))
+    match shape["kind"]:
+        case "list":
+            return [feature(shape["of"])]
+        case "dict":
+            return Features({key: feature(each) for key, each in shape["keys"].items()})
+        case "one of":
+            kinds = {type(value) for value in shape["values"]}
+            named = {bool: "bool", int: "int64", float: "float64"}
+            return Value(named.get(kinds.pop(), "string") if len(kinds) == 1 else "float64")
+        case "image":
+            return Image()
+        case "audio":
+            return Audio()
+        case "integer":
+            return Value("int64")
+        case "number":
+            return Value("float64")
+    return Value("string")

@@ -50,7 +50,7 @@ class Both:
     @property
     def ended(self) -> bool:
         """Whether every process of both runs has reached its end."""
-        return not any(run.stopped or any(rank.code for rank in run.ranks) for run in (self.alone, self.job))
+        return not (self.alone.failed or self.job.failed)
 
     def everyone(self) -> Iterator[tuple[str, Rank]]:
         """Every process, with a name."""

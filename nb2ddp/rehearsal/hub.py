@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,21 @@ class Hub:
         build: makes a repository, as `stage/build.py` is asked to; gives "", or what went wrong.
         hints: what the script says about its data sets, by id; under "" about any other.
         sees: its models are given pictures.
+        models: ids that will be asked for: as long as nothing is, these and the data sets are built.
     """
 
     folder: Path
     build: Callable[[dict[str, Any]], str]
     hints: Mapping[str, DataHints] = field(default_factory=dict)
     sees: bool = False
+    models: Sequence[str] = ()
     offered: dict[tuple[str, str], str] = field(default_factory=dict)  #: (kind, id) -> what went wrong, or ""
 
     def __post_init__(self) -> None:
         self._closed = threading.Event()
-        self._problems: dict[tuple[str, str], str] = {}
-        self._expected: list[tuple[str, str]] = []
+        self._expected = [("models", name) for name in self.models]
+        self._expected += [("datasets", name) for name in self.hints if name]
+        self._built = cache(self._build)
         self.is_building = False
         (self.folder / "asked").mkdir(parents=True)
         threading.Thread(target=self._answer, daemon=True).start()
@@ -58,10 +62,6 @@ class Hub:
     def close(self) -> None:
         """Stop answering."""
         self._closed.set()
-
-    def prepare(self, models: Sequence[str], datasets: Sequence[str]) -> None:
-        """Build what will be asked for, as long as nothing is."""
-        self._expected += [("models", name) for name in models] + [("datasets", name) for name in datasets]
 
     @property
     def origins(self) -> dict[str, str]:
@@ -83,13 +83,8 @@ class Hub:
     def _place(self, kind: str, name: str) -> Path:
         return self.folder / f"{kind}--{name.replace('/', '--')}" / "snapshots" / COMMIT
 
-    def _built(self, kind: str, name: str) -> str:
-        """What went wrong when a repository was built, or ""."""
-        if (kind, name) not in self._problems:
-            self._problems[kind, name] = self._build(kind, name)
-        return self._problems[kind, name]
-
     def _build(self, kind: str, name: str) -> str:
+        """Build a repository; say what went wrong, or ""."""
         place, hints = self._place(kind, name), self.hints.get(name) or self.hints.get("", DataHints())
         refs = place.parents[1] / "refs"
         request: dict[str, Any] = {"kind": kind, "name": name, "folder": str(place)}

@@ -53,9 +53,7 @@ class Parent:
             "arguments": command[1:],
             "environment": dict(environment),
             "folder": str(folder),
-            "out": str(said.with_suffix(".out")),
-            "err": str(said.with_suffix(".err")),
-            "code": str(said.with_suffix(".code")),
+            "said": str(said),
         }
         assert self._program.stdin is not None
         assert self._program.stdout is not None
@@ -66,7 +64,7 @@ class Parent:
             pid = self._program.stdout.readline()
         if not pid:
             raise OSError(f"the process that imports the libraries has ended with code {self._program.wait()}")
-        return Process(self._program, int(pid), said.with_suffix(".code"))
+        return Process(self._program, int(pid), Path(f"{said}.code"))
 
     def close(self) -> None:
         """Start no more."""

@@ -44,8 +44,16 @@ class State(str, Enum):
 Answer = tuple[State, str, tuple[Place, ...]]
 
 
-def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
-    return tuple(dict.fromkeys(places))
+def _answering(state: State) -> Callable[..., Answer]:
+    """What makes an answer of this state, of what was measured and the places that show it, each once."""
+
+    def answer(measured: str, *places: Place) -> Answer:
+        return state, measured, tuple(dict.fromkeys(places))
+
+    return answer
+
+
+_good, _note, _fault, _unknown = map(_answering, (State.GOOD, State.NOTE, State.FAULT, State.UNKNOWN))
 
 
 def reaches_its_end(both: Both) -> Answer:
@@ -70,10 +78,10 @@ def reaches_its_end(both: Both) -> Answer:
         gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
         places += [Place(end_of(rank).line, f"rank {number} ended early, with code 0") for number, rank in gone]
     if places:
-        return State.FAULT, "no", tuple(places)
+        return _fault("no", *places)
     if both.alone.stopped or both.job.stopped:
-        return State.FAULT, "no: it was stopped", ()
-    return State.GOOD, f"yes, in {both.alone.seconds:.0f} s and {both.job.seconds:.0f} s", ()
+        return _fault("no: it was stopped")
+    return _good(f"yes, in {both.alone.seconds:.0f} s and {both.job.seconds:.0f} s")
 
 
 def waits_for_ever(both: Both) -> Answer:
@@ -81,14 +89,14 @@ def waits_for_ever(both: Both) -> Answer:
     for run in (both.alone, both.job):
         if run.stopped:
             said = "every process waits" if run.stopped == "waiting" else "the time limit was reached"
-            return State.FAULT, said, tuple(waiting(both.plan, run))
+            return _fault(said, *waiting(both.plan, run))
     endless = [
         Place(event.line, f"never ends: {event.command[:80]}")
         for _, rank in both.everyone()
         for event in rank.seen(events.Program)
         if never_ends(event.command)
     ]
-    return (State.FAULT, "a program never ends", _distinct(endless)) if endless else (State.GOOD, "none", ())
+    return _fault("a program never ends", *endless) if endless else _good("none")
 
 
 def same_calls(both: Both) -> Answer:
@@ -108,8 +116,8 @@ def same_calls(both: Both) -> Answer:
                 else Place(last_line(ranks[rank]), f"rank {rank} makes no further call")
                 for rank, call in ((0, first), (number, other))
             ]
-            return State.FAULT, f"ranks 0 and {number} differ at call {index + 1}", tuple(sides)
-    return State.GOOD, f"{len(sequences[0])} calls", ()
+            return _fault(f"ranks 0 and {number} differ at call {index + 1}", *sides)
+    return _good(f"{len(sequences[0])} calls")
 
 
 def _steps(rank: Rank) -> list[list[list[str]]]:
@@ -131,27 +139,27 @@ def same_rows(both: Both) -> Answer:
     alone = _steps(both.one)
     jobs = [_steps(rank) for rank in both.job.ranks]
     if not any(any(steps) for steps in alone) or not all(jobs):
-        return State.UNKNOWN, "no step was seen", ()
-    if places := tuple(_other_arguments(both)):
-        return State.FAULT, places[0].text, places
+        return _unknown("no step was seen")
+    if places := [*_other_arguments(both)]:
+        return _fault(places[0].text, *places)
     sizes: list[int] = []
     for number, (steps, begin) in enumerate(zip(alone, both.one.seen(events.Train), strict=True)):
         for step, rows in enumerate(steps):
             if begin.epoch is not None and begin.epoch < (step + 1) * begin.samples:
-                return State.NOTE, f"an epoch ends in step {step + 1}: the rest is not compared", ()
+                return _note(f"an epoch ends in step {step + 1}: the rest is not compared")
             parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
             if text := _different_rows(rows, parts):
                 place = Place(begin.line, f"step {step + 1} of training {number + 1}: {text}")
                 if -(-len(rows) // len(parts)) * len(parts) == sum(map(len, parts)) != len(rows):
-                    return State.NOTE, f"{text}: no exact split", (replace(place, code=Code.UNEVEN),)
+                    return _note(f"{text}: no exact split", replace(place, code=Code.UNEVEN))
                 if begin.grouped and len({row for part in parts for row in part}) == len(rows):
-                    return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", (place,)
+                    return _note(f"{text}: rows are grouped by length within the batch of each process", place)
                 if _are_drawn_anew(both, number, step, rows):
-                    return State.NOTE, "the notebook trains on new rows in each run; all processes share them", ()
+                    return _note("the notebook trains on new rows in each run; all processes share them")
                 is_full = len(rows) == sum(map(len, parts))
-                return State.FAULT, text, (replace(place, code=Code.OTHER_ROWS if is_full else None),)
+                return _fault(text, replace(place, code=Code.OTHER_ROWS if is_full else None))
             sizes.append(len(rows))
-    return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
+    return _good(f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step")
 
 
 def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bool:
@@ -206,11 +214,9 @@ def same_losses(both: Both) -> Answer:
             if not (loss <= bound * max(1.0, abs(a["loss"])) and (norm <= _NORM or apart <= bound - _LOSS)):
                 return _different_losses(both, number, a, b)
     if not steps:
-        return State.UNKNOWN, "no loss was logged", ()
-    state = State.NOTE if same_rows(both)[0] is State.FAULT else State.GOOD
-    if state is State.GOOD and (answer := _evaluated_otherwise(both)):
-        return answer
-    return state, f"losses within {worst[0]:.0e}, gradient norms within {worst[1]:.1%}, {steps} steps", ()
+        return _unknown("no loss was logged")
+    said = f"losses within {worst[0]:.0e}, gradient norms within {worst[1]:.1%}, {steps} steps"
+    return _note(said) if same_rows(both)[0] is State.FAULT else _evaluated_otherwise(both) or _good(said)
 
 
 def _evaluated_otherwise(both: Both) -> Answer | None:
@@ -223,8 +229,8 @@ def _evaluated_otherwise(both: Both) -> Answer | None:
         return None
     text = f"{len(one)} rows are evaluated in one process, {len(one & several)} of these in {len(job)}"
     if "drop_last" in both.plan.text and len(one - several) < len(alone[0].rows) * len(job):
-        return State.NOTE, f"{text}: rows that do not fill a batch of all processes are dropped", ()
-    return State.FAULT, text, (Place(next(event.line for each in job for event in each), text),)
+        return _note(f"{text}: rows that do not fill a batch of all processes are dropped")
+    return _fault(text, Place(next(event.line for each in job for event in each), text))
 
 
 def _losses(training: list[events.Event]) -> list[dict[str, float]]:
@@ -238,10 +244,10 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
     line = trainings(both.one)[number][0].line
     state = same_rows(both)[0]
     if state in (State.FAULT, State.NOTE):
-        return State.NOTE, text + ": its rows or settings differ", ()
+        return _note(text + ": its rows or settings differ")
     if _keys(both.alone.ranks) != _keys(both.job.ranks):
-        return State.NOTE, text + ": its completions or rewards differ", ()
-    return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)
+        return _note(text + ": its completions or rewards differ")
+    return _fault(text, Place(line, f"training {number + 1}: {text}"))
 
 
 def _keys(ranks: Iterable[Rank]) -> Counter[str]:
@@ -258,13 +264,13 @@ def same_weights(both: Both) -> Answer:
     """At the end of each training every process has the same trained weights."""
     trained = [list(rank.seen(events.Trained)) for rank in both.job.ranks]
     if not trained[0]:
-        return State.UNKNOWN, "no training ended", ()
+        return _unknown("no training ended")
     for number, ends in enumerate(zip(*trained, strict=False), start=1):
         if len({end.weights for end in ends}) > 1:
             text = ", ".join(f"rank {rank} {end.weights[:6]}" for rank, end in enumerate(ends))
             place = Place(ends[0].line, f"after training {number} the ranks hold different weights")
-            return State.FAULT, f"no: {text}", (place,)
-    return State.GOOD, "yes", ()
+            return _fault(f"no: {text}", place)
+    return _good("yes")
 
 
 def rewards_agree(both: Both) -> Answer:
@@ -280,8 +286,8 @@ def rewards_agree(both: Both) -> Answer:
                 before = given.setdefault((event.name, group, key), (who, value))
                 if before[1] != value:
                     text = f"{event.name} gives the same completion {before[1]} in {before[0]} and {value} in {who}"
-                    return State.FAULT, "no", (Place(event.at or event.line, text),)
-    return State.GOOD, f"{count} rewards of {len(given)} completions" if count else "no rewards", ()
+                    return _fault("no", Place(event.at or event.line, text))
+    return _good(f"{count} rewards of {len(given)} completions" if count else "no rewards")
 
 
 def one_writer(both: Both) -> Answer:
@@ -298,8 +304,8 @@ def one_writer(both: Both) -> Answer:
     ]
     places += _early_reads(both.job)
     if places:
-        return State.FAULT, f"no: {len(places)} shared", _distinct(places)
-    return State.GOOD, f"yes, none of {len(asked)} is shared", ()
+        return _fault(f"no: {len(places)} shared", *places)
+    return _good(f"yes, none of {len(asked)} is shared")
 
 
 def _outside(event: events.Event) -> tuple[str, str] | None:
@@ -367,20 +373,20 @@ def main_process_goes_on(both: Both) -> Answer:
         places += [Place(line, f"{who} leaves {name} running") for name, line in things]
     places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
     if places:
-        return State.FAULT, "no", _distinct(places)
+        return _fault("no", *places)
     if not both.ended:
-        return State.UNKNOWN, "not reached", ()
+        return _unknown("not reached")
     if any(left.group for rank in both.job.ranks for left in rank.seen(events.Left)):
-        return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
-    return State.GOOD, "yes, and nothing is left running", ()
+        return _note("the process group is never closed: torch.distributed.destroy_process_group()")
+    return _good("yes, and nothing is left running")
 
 
 def own_device(both: Both) -> Answer:
     """No model is spread over the GPUs of other processes, in code that more than the main process comes to."""
     others = [end_of(rank).line or math.inf for rank in both.job.ranks[1:]]
     last = max(others, default=math.inf)  # where they leave
-    places = tuple(Place(line, text) for line, text in both.plan.spread if line <= last)
-    return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
+    places = [Place(line, text) for line, text in both.plan.spread if line <= last]
+    return _fault("no", *places) if places else _good("yes")
 
 
 QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (

@@ -66,7 +66,7 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         # While one process trains, the others import: they read what it has learnt once the gate is there.
         with job.started(plan, several_ranks, {"gate": str(gate)}) as ranks:
             alone = several = job.run(plan, job.root / "one", "one process", processes=1)
-            if not _failed(alone):
+            if not alone.failed:
                 gate.touch()
                 several = job.ended(ranks, several_ranks.name)
         # Rows that the hub has not are made where they are read.
@@ -75,10 +75,6 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         if not (verdict := judged()).has_other_rows:
             return verdict
         return judged(again=job.run(plan, job.root / "again", "one process, again", processes=1))
-
-
-def _failed(run: Run) -> bool:
-    return bool(run.stopped or any(rank.code for rank in run.ranks))
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,8 @@ class Job:
 
     def ended(self, ranks: Started, name: str) -> Run:
         """What becomes of processes that have been started."""
-        return ranks.ended(self.options.limit, partial(_tell, self.tell, name), lambda: self.hub.is_building)
+        tell, hub = self.tell, self.hub
+        return ranks.ended(self.options.limit, lambda text: tell(f"{name}: {text}"), lambda: hub.is_building)
 
     def run(self, plan: Plan, folder: Path, name: str, processes: int = 0) -> Run:
         """Start a script, and wait for its end."""
@@ -125,8 +122,7 @@ def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
     with own_folder(options.keep) as root, _starters(plan, root) as starters, answering_server() as server:
         builder = environment(plan, root, {}) | upstream.environment(offline=options.offline)
         build = partial(built, starters[-1], root / "tmp", builder)
-        hub = Hub(root / "hub", build, plan.data, sees=plan.sees)
-        hub.prepare(plan.models, tuple(filter(None, plan.data)))
+        hub = Hub(root / "hub", build, plan.data, sees=plan.sees, models=plan.models)
         try:
             yield Job(root, options, hub, server, starters, tell)
         finally:
@@ -166,10 +162,6 @@ def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[
         if not process.wait():
             return ""
         return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
-
-
-def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
-    tell(f"{name}: {text}")
 
 
 @contextlib.contextmanager

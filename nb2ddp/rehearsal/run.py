@@ -21,23 +21,9 @@ from nb2ddp.rehearsal.processes import Parent, Process
 from nb2ddp.rehearsal.stage.events import Event, read
 from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.script.needs import untested
+from nb2ddp.toml import tables
 
-#: Variables of every run: nothing is sent, asked for or shown, no GPU is seen, one thread a process.
-_FIXED = {
-    "HF_HUB_DISABLE_XET": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_TOKEN": "hf_rehearsal",
-    "WANDB_MODE": "offline",
-    "CUDA_VISIBLE_DEVICES": "",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "OMP_NUM_THREADS": "1",
-    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than three steps
-    "TOKENIZERS_PARALLELISM": "false",
-    "MPLBACKEND": "Agg",
-    "PYTHONUTF8": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "NO_PROXY": "*",
-}
+_VARIABLES = tables(__file__)
 _PATIENCE = 20.0  # seconds without any computation after which processes wait for ever
 _GRACE = 10.0  # seconds that the others have after one process has failed
 Kind = TypeVar("Kind", bound=Event)
@@ -66,6 +52,11 @@ class Run:
     stopped: str  #: "" where it ended; "waiting" or "limit"
     left: tuple[str, ...] = field(default=())  #: programs that outlived it
 
+    @property
+    def failed(self) -> bool:
+        """Whether not every process has reached its end."""
+        return bool(self.stopped or any(rank.code for rank in self.ranks))
+
 
 def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a run below `folder`: the user's, without secrets, launchers, GPUs and own folders."""
@@ -89,7 +80,7 @@ def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[s
     }
     absent = {name: "rehearsal" for name, is_needed in plan.variables.items() if is_needed}
     folders = {name: str(path) for name, path in own.items()}
-    return {**absent, **kept, **folders, "NB2DDP_REHEARSAL": json.dumps(about), **_FIXED}
+    return {**absent, **kept, **folders, "NB2DDP_REHEARSAL": json.dumps(about), **_VARIABLES["fixed"]}
 
 
 def free_port() -> int:
@@ -100,31 +91,9 @@ def free_port() -> int:
 
 
 def launched(rank: int, processes: int, port: int, logs: Path) -> dict[str, str]:
-    """What torchrun tells each process of a job on one machine; nothing for a job of one process.
-
-    `tests/e2e/test_torchrun.py` compares it with what torchrun says.
-    """
-    if processes == 1:
-        return {}
-    own = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
-    every = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(processes))
-    return {
-        **own,
-        **every,
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "TORCHELASTIC_ERROR_FILE": str(logs / f"{rank}.error.json"),
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }
+    """What torchrun tells each process of a job on one machine; nothing for a job of one process."""
+    told = _VARIABLES["launched"] if processes > 1 else {}
+    return {name: value.format(rank=rank, processes=processes, port=port, logs=logs) for name, value in told.items()}
 
 
 @contextlib.contextmanager

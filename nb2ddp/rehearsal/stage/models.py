@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,15 +116,4 @@ def build_model(name: str, folder: Path) -> None:
 
 def describe_encoder(folder: Path) -> None:
     """Write what sentence-transformers reads: the transformer itself, and the mean of its tokens."""
-    import json
-
-    (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    described = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(modules)
-    ]
-    (folder / "modules.json").write_text(json.dumps(described))
-    pooling = {"word_embedding_dimension": 128, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 128, "do_lower_case": False}))
+    shutil.copytree(Path(__file__).with_name("encoder"), folder, dirs_exist_ok=True)

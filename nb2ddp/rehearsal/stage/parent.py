@@ -62,7 +62,7 @@ def main() -> int:
             os.close(answers)
             _become(request)
             return {"play": lambda: play.main(log), "build": build.main, "agent": agent.main}[request["program"]]()
-        files[pid] = request["code"]
+        files[pid] = f"{request['said']}.code"
         write_codes()  # it may have ended before
         os.write(answers, f"{pid}\n".encode())
     return 0
@@ -72,7 +72,7 @@ def _become(request: dict[str, Any]) -> None:
     """Be a process of one's own: with its session, environment, folder, files and random numbers."""
     end_with_parent()
     os.setsid()
-    for number, name in enumerate((os.devnull, request["out"], request["err"])):
+    for number, name in enumerate((os.devnull, f"{request['said']}.out", f"{request['said']}.err")):
         opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(opened, number)
         os.close(opened)

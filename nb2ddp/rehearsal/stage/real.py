@@ -127,8 +127,6 @@ def _build_dataset(source: str, folder: Path, *, splits: list[str], configs: lis
 
 def write_card(folder: Path, configs: list[str], splits: list[str]) -> None:
     """Write the card of a data set, which says what parquet files hold which split."""
-    card = ["---", "configs:"]
-    for configuration in configs:
-        card += [f"- config_name: {configuration}", "  data_files:"]
-        card += [line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")]
-    (folder / "README.md").write_text("\n".join([*card, "---", ""]))
+    files = [{"split": split, "path": f"{split}.parquet"} for split in splits]
+    card = {"configs": [{"config_name": configuration, "data_files": files} for configuration in configs]}
+    (folder / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")  # YAML

@@ -662,7 +662,7 @@ def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_pat
     text = "began = True\nshown = missing\nrows = open(name).read()\nlast = missing\n"
     made, gate = sources(tmp_path, text), tmp_path / "gate"
     names = {"name": str(tmp_path / "rows.txt")}
-    job = Attempts(made.log, made, made.log.script, text, is_alone=False, names=names, gate=str(gate))
+    job = Attempts(made, text, is_alone=False, names=names, gate=str(gate))
     process = threading.Thread(target=job.run)
     process.start()
     process.join(0.5)

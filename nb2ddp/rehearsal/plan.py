@@ -218,27 +218,23 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
 def _sizes(tree: ast.AST) -> Iterator[int]:
     """How many rows the script takes at least, of some data set."""
+    shares: list[ast.expr] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "range":
-            yield from (
-                each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, int)
-            )
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
-            yield node.slice.value + 1
-        elif isinstance(node, ast.keyword) and node.arg in ("train_size", "test_size"):
-            yield from _of_share(node.value)
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if "/" in (constant(key) or ""):
-                    yield from _of_share(value)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", node.value))
-
-
-def _of_share(node: ast.AST) -> Iterator[int]:
-    """How many rows leave 32 where the script keeps this share of them."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < node.value < 0.5:
-        yield int(32 / node.value)
+        match node:
+            case ast.Call(func=ast.Name(id="range"), args=args):
+                yield from (each.value for each in args if isinstance(each, ast.Constant) and type(each.value) is int)
+            case ast.Subscript(slice=ast.Constant(value=int(number))):
+                yield number + 1
+            case ast.Constant(value=str(text)):
+                yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", text))
+            case ast.keyword(arg="train_size" | "test_size", value=value):
+                shares.append(value)
+            case ast.Dict(keys=keys, values=values):
+                shares += (value for key, value in zip(keys, values, strict=True) if "/" in (constant(key) or ""))
+    for share in shares:
+        match share:
+            case ast.Constant(value=float(kept)) if 0 < kept < 0.5:
+                yield int(32 / kept)  # so many leave 32
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:

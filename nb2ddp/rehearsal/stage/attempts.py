@@ -19,19 +19,19 @@ import signal
 import stat
 import sys
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from . import learn, packages
 from .events import Asked, Learnt, Passed
+from .hooks import wrap
 from .nodes import every, imported, texts, used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .files import Sources
-    from .log import Log
 
 _AGAIN = 75  # the exit code of a copy that has learnt something
 _LATER = 20.0  # seconds of computation that a statement has after the last training
@@ -40,6 +40,12 @@ _LOADS = frozenset(
     "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
     "listdir walk Path chdir connect exists isfile isdir".split()
 )
+#: What a script asks about paths with.
+_QUESTIONS = {
+    "os.path": ("exists", "isfile", "isdir"),
+    "pathlib": ("Path.exists", "Path.is_file", "Path.is_dir"),
+    "glob": ("glob",),
+}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 #: Methods that change nothing of what they are called on.
 _LOOKS = frozenset(
@@ -50,34 +56,28 @@ _FILE = re.compile(r"[^\s{}]+\.\w{1,8}")
 _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")
 
 
+@dataclass
 class Attempts:
     """One process's run of the script.
 
     Args:
-        log: where its events go.
         sources: what is made.
-        script: its path.
-        source: its text, as it is run.
+        source: the text of the script, as it is run.
         is_alone: the run of one process, in which things are learnt; others run with what it has learnt.
         names: the script's own.
         gate: a file that is there once the run of one process has ended, or "": before the first statement that loads
             something, another process waits for it.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        sources: Sources,
-        script: str,
-        source: str,
-        *,
-        is_alone: bool,
-        names: dict[str, Any],
-        gate: str = "",
-    ) -> None:
-        self.log, self.sources, self.script, self.source = log, sources, script, source
-        self.schema, self.is_alone, self.names, self.gate = sources.schema, is_alone, names, gate
-        self.is_copy = False
+    sources: Sources
+    source: str
+    is_alone: bool
+    names: dict[str, Any]
+    gate: str = ""
+
+    def __post_init__(self) -> None:
+        self.log, self.schema = self.sources.log, self.sources.schema
+        self.script, self.is_copy = self.log.script, False
         self.asked: list[str] = []
 
     def run(self) -> None:
@@ -94,7 +94,9 @@ class Attempts:
         needed = {each.lineno for each in _needed(tree)}
         first = _first_load(tree)
         if self.is_alone:
-            self._note_questions()
+            for module, names in _QUESTIONS.items():
+                for name in names:
+                    wrap(module, name, self._note_question)
         elif first is None:
             self._wait()
         for statement in tree.body:
@@ -208,27 +210,14 @@ class Attempts:
                 with contextlib.suppress(Exception):  # where the script imports it, it fails there
                     getattr(importlib.import_module(module), name, None)
 
-    def _note_questions(self) -> None:
-        """Remember paths that the script asks for and that are not there, without an exception."""
-
-        def noted(original: Any) -> Any:
-            def ask(path: Any, *args: Any, **given: Any) -> Any:
-                found = original(path, *args, **given)
-                if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
-                    self.asked.append(os.fspath(path))
-                    if learn.is_model(os.fspath(path)):  # which is not made
-                        self.log.write(Asked(os.fspath(path)))
-                return found
-
-            return ask
-
-        for name in ("exists", "isfile", "isdir"):
-            setattr(os.path, name, noted(getattr(os.path, name)))
-        for name in ("exists", "is_file", "is_dir"):
-            setattr(Path, name, noted(getattr(Path, name)))
-        import glob
-
-        setattr(glob, "glob", noted(glob.glob))  # noqa: B010
+    def _note_question(self, original: Any, path: Any, *args: Any, **given: Any) -> Any:
+        """Remember a path that the script asks for and that is not there, without an exception."""
+        found = original(path, *args, **given)
+        if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
+            self.asked.append(os.fspath(path))
+            if learn.is_model(os.fspath(path)):  # which is not made
+                self.log.write(Asked(os.fspath(path)))
+        return found
 
 
 class TooLongError(Exception):

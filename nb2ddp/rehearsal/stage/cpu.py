@@ -26,7 +26,5 @@ def main() -> None:
 
 
 def _train_on_cpu(original: Any, self: Any) -> None:
-    self.use_cpu = True
-    if "8bit" in str(self.optim) or "paged" in str(self.optim):
-        self.optim = "adamw_torch"
+    device.train_here(self)
     original(self)

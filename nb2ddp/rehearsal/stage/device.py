@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import collections
-import functools
+import io
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute, wrap
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,28 +34,19 @@ def _here(value: Any) -> Any:
     return "cpu" if is_device and str(value).split(":")[0] in ("cuda", "cpu") else value
 
 
-def _placed_here(function: Any) -> Any:
-    @functools.wraps(function)
-    def placed(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(_here, args), **{name: _here(value) for name, value in kwargs.items()})
-
-    return placed
+def _place_here(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(*map(_here, args), **{name: _here(value) for name, value in kwargs.items()})
 
 
 def _keep_on_cpu(torch: ModuleType) -> None:
     from torch.utils._device import _device_constructors
 
     keep = lambda self, *_, **__: self  # noqa: E731
-    torch.Tensor.to = _placed_here(torch.Tensor.to)
-    torch.nn.Module.to = _placed_here(torch.nn.Module.to)
     torch.Tensor.cuda = torch.nn.Module.cuda = keep
-    for function in _device_constructors():
-        name = getattr(function, "__name__", "")
-        if getattr(torch, name, None) is function:
-            setattr(torch, name, _placed_here(function))
-    torch.autocast.__init__ = _placed_here(torch.autocast.__init__)
-    for name in ("load", "set_default_device"):
-        setattr(torch, name, _placed_here(getattr(torch, name)))
+    makers = ((getattr(function, "__name__", ""), function) for function in _device_constructors())
+    own = [name for name, function in makers if getattr(torch, name, None) is function]
+    for name in ("Tensor.to", "nn.Module.to", "autocast.__init__", "load", "set_default_device", *own):
+        wrap(torch, name, _place_here)
 
 
 def _gpus() -> int:
@@ -97,35 +88,34 @@ def _answer(torch: ModuleType, log: Log) -> None:
     _keep_on_cpu(torch)
 
 
-def _hear(audio: ModuleType) -> None:
-    """Decode sounds without torchcodec, which needs ffmpeg."""
+def _decode(_: Any, self: Any, value: Any, **__: Any) -> Any:
+    """Decode a sound without torchcodec, which needs ffmpeg."""
+    import numpy
+    import soundfile
 
-    def decode(self: Any, value: Any, **_: Any) -> Any:
-        import io
+    array, rate = soundfile.read(io.BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
+    if self.sampling_rate and self.sampling_rate != rate:
+        moments = numpy.linspace(0, len(array) - 1, int(len(array) * self.sampling_rate / rate))
+        array, rate = numpy.interp(moments, numpy.arange(len(array)), array), self.sampling_rate
+    return {"array": array.astype("float32"), "sampling_rate": rate, "path": value.get("path")}
 
-        import numpy
-        import soundfile
 
-        array, rate = soundfile.read(io.BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
-        if self.sampling_rate and self.sampling_rate != rate:
-            moments = numpy.linspace(0, len(array) - 1, int(len(array) * self.sampling_rate / rate))
-            array, rate = numpy.interp(moments, numpy.arange(len(array)), array), self.sampling_rate
-        return {"array": array.astype("float32"), "sampling_rate": rate, "path": value.get("path")}
+def _encode(_: Any, self: Any, value: Any) -> Any:
+    """Encode one so."""
+    import soundfile
 
-    def encode(self: Any, value: Any) -> Any:
-        import io
+    if not isinstance(value, dict) or value.get("array") is None:
+        return {"bytes": None, "path": value} if isinstance(value, str) else value
+    with io.BytesIO() as file:
+        soundfile.write(file, value["array"], value["sampling_rate"], format="WAV")
+        return {"bytes": file.getvalue(), "path": None}
 
-        import soundfile
 
-        if not isinstance(value, dict) or value.get("array") is None:
-            return {"bytes": None, "path": value} if isinstance(value, str) else value
-        with io.BytesIO() as file:
-            soundfile.write(file, value["array"], value["sampling_rate"], format="WAV")
-            return {"bytes": file.getvalue(), "path": None}
-
-    for name, own in (("decode_example", decode), ("encode_example", encode)):
-        attribute(audio, f"Audio.{name}")
-        setattr(audio.Audio, name, own)
+def train_here(arguments: Any) -> None:
+    """Let the arguments of a training ask for nothing of a GPU."""
+    arguments.use_cpu = True
+    if "8bit" in str(arguments.optim) or "paged" in str(arguments.optim):
+        arguments.optim = "adamw_torch"
 
 
 def _join_on_cpu(original: Any, self: Any, cpu: bool = True, **given: Any) -> None:
@@ -147,4 +137,5 @@ def lay(log: Log) -> None:
     wrap("transformers.models.auto.auto_factory", "_BaseAutoModelClass.from_pretrained", _load_on_cpu)
     wrap("accelerate.state", "PartialState.__init__", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
-    after_import("datasets.features.audio", _hear)
+    wrap("datasets.features.audio", "Audio.decode_example", _decode)
+    wrap("datasets.features.audio", "Audio.encode_example", _encode)

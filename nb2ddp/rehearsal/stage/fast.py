@@ -414,18 +414,13 @@ def _taken_on_gpus() -> set[str]:
     return {argument.arg for loader in loaders for argument in ast.walk(loader) if isinstance(argument, ast.arg)}
 
 
-def _make_no_gguf(loader: ModuleType, log: Log) -> None:
+def _make_no_gguf(log: Log, _: Any, model: Any, folder: Any, *__: Any, **___: Any) -> list[str]:
     """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
-
-    def saved(model: Any, folder: Any, *_: Any, **__: Any) -> list[str]:
-        log.write(Program("llama.cpp, which makes GGUF files"))
-        model.save_pretrained(folder)
-        file = Path(folder) / "model.gguf"
-        file.write_bytes(b"GGUF")
-        return [str(file)]
-
-    attribute(loader, "save_pretrained_gguf")
-    vars(loader)["save_pretrained_gguf"] = saved
+    log.write(Program("llama.cpp, which makes GGUF files"))
+    model.save_pretrained(folder)
+    file = Path(folder) / "model.gguf"
+    file.write_bytes(b"GGUF")
+    return [str(file)]
 
 
 def lay(kind: str, log: Log) -> None:
@@ -436,7 +431,7 @@ def lay(kind: str, log: Log) -> None:
     wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", _format_batches)
     wrap("datasets.arrow_dataset", "Dataset.map", _end_no_texts)
     after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
-    after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
+    wrap("unsloth_zoo.cpu.loader", "save_pretrained_gguf", functools.partial(_make_no_gguf, log))
     if kind == "stand-in":
         after_import("unsloth", _extend)
         wrap("transformers.generation.utils", "GenerationMixin.generate", versions.unpack_prompts)

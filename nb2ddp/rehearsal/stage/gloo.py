@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import Any
 
@@ -10,18 +9,12 @@ from typing import Any
 MOMENT = 0.5
 
 
-def pause_after_destroy(c10d: Any) -> None:
-    """Let `destroy_process_group` of torch's `distributed_c10d` sleep a moment.
+def pause_after(destroy: Any, *args: Any, **kwargs: Any) -> None:
+    """Sleep a moment after `destroy_process_group` of torch's `distributed_c10d`.
 
     Gloo's threads free the tensors of the last gather and need the interpreter's lock for it. A thread that asks for
     the lock while the interpreter ends aborts the process: https://github.com/pytorch/pytorch/pull/179291. The threads
     live on behind that call, as the model wrapped for DDP still holds the group, and nothing tells when they are done.
     """
-    original = c10d.destroy_process_group
-
-    @functools.wraps(original)
-    def destroy_process_group(*args: Any, **kwargs: Any) -> None:
-        original(*args, **kwargs)
-        time.sleep(MOMENT)  # without the lock
-
-    c10d.destroy_process_group = destroy_process_group
+    destroy(*args, **kwargs)
+    time.sleep(MOMENT)  # without the lock

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from . import hooks
@@ -91,6 +90,6 @@ class Log:
         """Append an event, at the script's running line where it names none."""
         if self.is_silent:
             return
-        told = {"kind": type(event).__name__, "time": time.time(), **vars(event), "line": event.line or self.place()}
+        told = {"kind": type(event).__name__, **vars(event), "line": event.line or self.place()}
         told["helper"] = os.getpid() != self._pid  # forked by a loader or a pool: it acts for its parent
         os.write(self._to, (json.dumps(told, default=str) + "\n").encode())

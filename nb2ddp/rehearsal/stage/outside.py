@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import events
@@ -47,6 +48,7 @@ class RefusedHostError(ConnectionRefusedError):
         self.host = host
 
 
+@dataclass
 class Outside:
     """The hooks of one process.
 
@@ -59,31 +61,29 @@ class Outside:
         beside: the folder of the script, which may have a checkout of a repository that the script clones.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        root: str,
-        work: str,
-        *,
-        is_trusted: bool,
-        beside: str,
-        server: int,
-    ) -> None:
-        self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
-        self.beside, self.server = beside, server
+    log: Log
+    root: str
+    work: str
+    is_trusted: bool
+    beside: str
+    server: int
+
+    def __post_init__(self) -> None:
         self.busy = False
-        self.marker = os.path.join(os.path.dirname(work), "programs")  # there once a process has asked for a program
+        self.marker = f"{os.path.dirname(self.work)}/programs"  # there once a process has asked for a program
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
-        self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
+        self.given = {os.path.join(at, name) for at, _, names in os.walk(self.work) for name in names}
 
     def lay(self) -> None:
         """Watch from now on."""
         sys.addaudithook(self._audit)
-        self._note_threads()
-        self._cut_sleep()
+        wrap(threading.Thread, "start", self._start_thread)
+        wrap(time, "sleep", self._sleep)
         if not self.is_trusted:
-            self._replace_programs()
-            self._replace_servers()
+            wrap(subprocess.Popen, "__init__", self._start_program)
+            wrap(subprocess.Popen, "send_signal", self._end_program)
+            wrap(os, "system", self._run_command)
+            wrap(socket.socket, "connect", self._connect)
         for module, name in _WRITERS:
             wrap(module, name, self._note_write)
 
@@ -144,45 +144,32 @@ class Outside:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
             self.log.write(events.Serve(address[1]))
 
-    def _note_threads(self) -> None:
-        """Remember the line at which a thread was started."""
-        original = threading.Thread.start
+    def _start_thread(self, original: Any, thread: threading.Thread) -> None:
+        """Remember the line at which a thread is started."""
+        vars(thread)["started_at"] = self.log.place()
+        original(thread)
 
-        def start(thread: threading.Thread) -> None:
-            vars(thread)["started_at"] = self.log.place()
-            original(thread)
+    def _start_program(self, original: Any, process: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+        """Let a program that the script itself starts do nothing, with success."""
+        if self.log.is_asked(subprocess.__file__):
+            command = args if isinstance(args, str) else " ".join(map(str, args))
+            self._ask_for(command)
+            open(self.marker, "w").close()
+            args = [sys.executable, "-S", "-c", ""]
+            kwargs |= {"shell": False, "executable": None, "cwd": None}
+            self.started.append((process, command, self.log.place()))
+        original(process, args, *rest, **kwargs)
 
-        threading.Thread.start = start  # type: ignore[assignment,method-assign]
+    def _end_program(self, original: Any, process: Any, number: int) -> None:
+        """Let a signal end one; terminate() and kill() send it."""
+        original(process, number)
+        if any(each is process for each, _, _ in self.started):
+            process.wait()
 
-    def _replace_programs(self) -> None:
-        """Let programs that the script itself starts do nothing, with success."""
-        original, signals = subprocess.Popen.__init__, subprocess.Popen.send_signal
-        outside = self
-
-        def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-            if outside.log.is_asked(subprocess.__file__):
-                command = args if isinstance(args, str) else " ".join(map(str, args))
-                outside._clone(command, original)
-                outside.log.write(events.Program(command))
-                open(outside.marker, "w").close()
-                args = [sys.executable, "-S", "-c", ""]
-                kwargs |= {"shell": False, "executable": None, "cwd": None}
-                outside.started.append((self, command, outside.log.place()))
-            original(self, args, *rest, **kwargs)
-
-        def send_signal(self: Any, number: int) -> None:  # terminate() and kill() call it
-            signals(self, number)
-            if any(process is self for process, _, _ in outside.started):
-                self.wait()
-
-        def system(command: Any) -> int:
-            outside._clone(str(command), original)
-            outside.log.write(events.Program(str(command)))
-            return 0
-
-        subprocess.Popen.__init__ = init  # type: ignore[method-assign]
-        subprocess.Popen.send_signal = send_signal  # type: ignore[method-assign, assignment]
-        os.system = system
+    def _run_command(self, _: Any, command: Any) -> int:
+        """Let `os.system` do nothing, with success."""
+        self._ask_for(str(command))
+        return 0
 
     def left(self) -> Iterator[tuple[str, int | None]]:
         """Programs that the script has neither waited for nor ended, and where it started them."""
@@ -191,46 +178,31 @@ class Outside:
             children = psutil.Process().children()
             yield from ((each.name(), None) for each in children if each.status() != psutil.STATUS_ZOMBIE)
 
-    def _clone(self, command: str, popen: Any) -> None:
-        """Make what a command clones, of the checkout beside the script or by fetching it, where it may be."""
-        found = _CLONE.search(command)
-        if not found:
-            return
-        address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
-        checkout = os.path.join(self.beside, folder)
-        if os.path.isdir(checkout):  # of which the run's folder already has the files that the script names
-            shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
-        elif self.is_trusted and not os.path.exists(folder):
-            process = subprocess.Popen.__new__(subprocess.Popen)
-            popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])
-            process.wait()
-        self.log.write(events.Clone(address, folder, os.path.exists(folder)))
+    def _ask_for(self, command: str) -> None:
+        """Note a command, and make what it clones of the checkout beside the script."""
+        if found := _CLONE.search(command):
+            address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
+            checkout = os.path.join(self.beside, folder)
+            if os.path.isdir(checkout):  # of which the run's folder already has the files that the script names
+                shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
+            self.log.write(events.Clone(address, folder, os.path.exists(folder)))
+        self.log.write(events.Program(command))
 
-    def _cut_sleep(self) -> None:
+    def _sleep(self, original: Any, seconds: Any) -> None:
         """Let the script itself sleep for a moment only: what it waits for is not there."""
-        original = time.sleep
+        original(min(seconds, _MOMENT) if self.log.is_asked() else seconds)
 
-        def sleep(seconds: Any) -> None:
-            original(min(seconds, _MOMENT) if self.log.is_asked() else seconds)
-
-        time.sleep = sleep
-
-    def _replace_servers(self) -> None:
+    def _connect(self, original: Any, own: Any, address: Any) -> None:
         """Answer in the place of a server that was not started, once a process has asked for programs."""
-        original = socket.socket.connect
-
-        def connect(self_: Any, address: Any) -> None:
-            has_programs = os.access(self.marker, os.F_OK)  # what asks `exists` is noted
-            if has_programs and self_.family == socket.AF_INET and self.log.place():
-                with socket.socket() as probe:  # one that was refused cannot be used again
-                    try:
-                        original(probe, address)
-                    except ConnectionRefusedError:
-                        self.log.write(events.Server(address[1]))
-                        address = ("127.0.0.1", self.server)
-            original(self_, address)
-
-        socket.socket.connect = connect  # type: ignore[method-assign]
+        has_programs = os.access(self.marker, os.F_OK)  # what asks `exists` is noted
+        if has_programs and own.family == socket.AF_INET and self.log.place():
+            with socket.socket() as probe:  # one that was refused cannot be used again
+                try:
+                    original(probe, address)
+                except ConnectionRefusedError:
+                    self.log.write(events.Server(address[1]))
+                    address = ("127.0.0.1", self.server)
+        original(own, address)
 
     def _note_write(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Note what is written by native code, which Python's audit hooks do not see."""

@@ -85,8 +85,7 @@ def main(log: Log | None = None) -> int:
     cached.lay(log)
     packages.lay(log, lambda package: sources.dataset(package, "train"))
     versions.lay()
-    given = {"is_trusted": plan["trust"], "beside": plan["beside"], "server": plan["server"]}
-    watch = outside.Outside(log, plan["root"], os.getcwd(), **given)
+    watch = outside.Outside(log, plan["root"], os.getcwd(), plan["trust"], plan["beside"], plan["server"])
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.
     atexit.register(lambda: log.write(Left(programs=[*watch.left()], group=_has_group())))
@@ -109,7 +108,7 @@ def _run(script: str, source: str, sources: files.Sources, gate: str) -> int:
     sys.path.insert(0, os.path.dirname(script))
     error: BaseException | None = None
     try:
-        Attempts(log, sources, script, source, is_alone=is_alone, names=main.__dict__, gate=gate).run()
+        Attempts(sources, source, is_alone, main.__dict__, gate).run()
     except BaseException as raised:
         error = raised
     return _say_end(error, script, source, log)

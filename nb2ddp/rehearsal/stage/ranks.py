@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import gloo
 from .events import Call, Called
-from .hooks import after_import
+from .hooks import wrap
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from .log import Log
 
 CALLS = (
@@ -22,31 +20,22 @@ CALLS = (
 ).split()
 
 
-def _recorded(name: str, call: Any, log: Log, depth: threading.local) -> Any:
-    @functools.wraps(call)
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        if getattr(depth, "inside", False):
-            return call(*args, **kwargs)
-        size = next((value.numel() for value in args if hasattr(value, "numel")), None)
-        log.write(Call(name, size))
-        depth.inside = True
-        try:
-            return call(*args, **kwargs)
-        finally:
-            depth.inside = False
-            log.write(Called(name))
-
-    return recorded
+def _record(log: Log, depth: threading.local, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    if getattr(depth, "inside", False):
+        return original(*args, **kwargs)
+    size = next((value.numel() for value in args if hasattr(value, "numel")), None)
+    log.write(Call(name, size))
+    depth.inside = True
+    try:
+        return original(*args, **kwargs)
+    finally:
+        depth.inside = False
+        log.write(Called(name))
 
 
 def lay(log: Log) -> None:
     """Record from when torch.distributed has been imported."""
-    depth = threading.local()
-
-    def record(c10d: ModuleType) -> None:
-        for name in CALLS:
-            if hasattr(c10d, name):
-                setattr(c10d, name, _recorded(name, getattr(c10d, name), log, depth))
-
-    after_import("torch.distributed.distributed_c10d", gloo.pause_after_destroy)
-    after_import("torch.distributed.distributed_c10d", record)
+    depth, home = threading.local(), "torch.distributed.distributed_c10d"
+    wrap(home, "destroy_process_group", gloo.pause_after)
+    for name in CALLS:
+        wrap(home, name, partial(_record, log, depth, name))

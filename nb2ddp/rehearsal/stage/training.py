@@ -9,6 +9,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from . import events
+from .device import train_here
 from .hooks import after_import, attribute, wrap
 from .sampling import begin_step
 
@@ -71,13 +72,11 @@ def _shorten(steps: int, log: Log, original: Any, self: Any) -> None:
     schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
     self.max_steps = min(asked, steps) if asked > 0 else steps
     self.logging_steps, self.logging_first_step, self.report_to = 1, True, "none"
-    self.logging_strategy, self.use_cpu, self.torch_compile = "steps", True, False
+    self.logging_strategy, self.torch_compile, self.push_to_hub = "steps", False, False
     for every in ("save_steps", "eval_steps"):
         if getattr(self, every, None):
             setattr(self, every, min(getattr(self, every), steps))
-    if "8bit" in str(self.optim) or "paged" in str(self.optim):
-        self.optim = "adamw_torch"
-    self.push_to_hub = False
+    train_here(self)
     for name, most in (("max_completion_length", 32), ("dataset_num_proc", None)):
         if hasattr(self, name):
             setattr(self, name, most)

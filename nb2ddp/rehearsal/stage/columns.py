@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
 _ALL = "<batch>"  #: behind a column, all of its values in a batch
-_NUMBERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
 _READ = {
     **dict.fromkeys(("DPOTrainer", "ORPOTrainer", "CPOTrainer"), ("prompt", "chosen", "rejected")),
@@ -175,8 +174,9 @@ def _column(node: ast.expr) -> str:
 
 def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
     """Values that pass a comparison, and some that do not where it asks for more or less."""
-    if isinstance(operator, _NUMBERS) and isinstance(other, ast.Constant) and isinstance(other.value, (int, float)):
-        return [other.value - 1, other.value, other.value + 1]
+    match operator, other:
+        case ((ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()), ast.Constant(value=int(number) | float(number))):
+            return [number - 1, number, number + 1]
     if isinstance(operator, (ast.Eq, ast.In)):
         given = other.elts if isinstance(other, (ast.List, ast.Tuple, ast.Set)) else [other]
         named = [each.value for each in given if isinstance(each, ast.Constant)]
@@ -188,12 +188,15 @@ def labels(tree: ast.Module) -> int:
     """How many labels the script gives to a classifier, where it says so; else 2."""
     held = {ast.unparse(each.targets[0]): each.value for each in every(tree, ast.Assign)}
     for given in (each.value for each in every(tree, ast.keyword) if each.arg == "num_labels"):
-        value: Any = held.get(ast.unparse(given), given)
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "len":
-            listed: Any = held.get(ast.unparse(value.args[0]))
-            value = ast.Constant(len(listed.keys if isinstance(listed, ast.Dict) else getattr(listed, "elts", ())))
-        if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 2:
-            return value.value
+        count = 0
+        match held.get(ast.unparse(given), given):
+            case ast.Constant(value=int(count)):
+                pass
+            case ast.Call(func=ast.Name(id="len"), args=[listed]):
+                listing = held.get(ast.unparse(listed))
+                count = len(getattr(listing, "keys", getattr(listing, "elts", ())))
+        if count > 2:
+            return count
     return 2
 
 

@@ -345,11 +345,9 @@ def _listed(rows: list[Any]) -> Any:
 
 def _extend(unsloth: ModuleType) -> None:
     _of_trl("Trainer", lambda trainer: wrap(trainer, "__init__", _take_lists))
-    for name in ("FastLanguageModel", "FastTextModel"):
-        setattr(unsloth, name, Fast)
-    for name in ("FastModel", "FastVisionModel", "FastBaseModel"):
-        setattr(unsloth, name, FastSeeing)
-    helpers = {
+    helpers: dict[str, Any] = {
+        **dict.fromkeys(("FastLanguageModel", "FastTextModel"), Fast),
+        **dict.fromkeys(("FastModel", "FastVisionModel", "FastBaseModel"), FastSeeing),
         "FastSentenceTransformer": FastSentence,
         "PatchDPOTrainer": lambda: None,
         "PatchFastRL": lambda *_, **__: None,
@@ -358,8 +356,7 @@ def _extend(unsloth: ModuleType) -> None:
         "is_bfloat16_supported": lambda: False,
         "unsloth_train": lambda trainer, *args, **given: trainer.train(*args, **given),
     }
-    for name, value in helpers.items():
-        setattr(unsloth, name, value)
+    vars(unsloth).update(helpers)
     collator = importlib.import_module("unsloth_zoo.vision_utils").UnslothVisionDataCollator
     for module in (unsloth, sys.modules["unsloth.trainer"]):
         vars(module)["UnslothVisionDataCollator"] = collator

@@ -136,8 +136,7 @@ def made(
     root = folder or home()
     root.mkdir(parents=True, exist_ok=True)
     lines, left = _installable(wanted, libraries)
-    about_it = [lines, python(), platform.machine(), tables()["cpu"]]
-    place = root / hashlib.sha256(json.dumps(about_it).encode()).hexdigest()[:16]
+    place = root / _name(lines, python(), platform.machine(), tables()["cpu"])
     if not place.is_dir():
         tell("asking the package index for versions")
         _make(lines, place, tell)
@@ -159,8 +158,7 @@ def for_training(wanted: Wanted, *, has_gpu: bool) -> tuple[Path, list[str]]:
     """
     root = home()
     root.mkdir(parents=True, exist_ok=True)
-    about = [str(sys.version_info[:2]), platform.machine(), str(has_gpu), *wanted.lines]
-    place = root / f"run-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}"
+    place = root / f"run-{_name(str(sys.version_info[:2]), platform.machine(), str(has_gpu), *wanted.lines)}"
     asks = "torch" in map(_package, wanted.lines)
     if has_gpu:
         return place, [] if asks else [*uv.torch("auto")]
@@ -183,6 +181,11 @@ def python() -> str:
     """The interpreter that runs this, or a version that the libraries are made for."""
     oldest, newest = _PYTHONS
     return sys.executable if oldest <= sys.version_info[:2] <= newest else "3.12"
+
+
+def _name(*about: object) -> str:
+    """A name for an environment, by what decides what is in it."""
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
 def _requirement(line: str) -> Requirement | None:

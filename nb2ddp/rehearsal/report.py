@@ -106,12 +106,7 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "other_versions": list(verdict.plan.other_versions),
         "obstacle": place(verdict.obstacle) if verdict.obstacle else None,
         "questions": [
-            {
-                "asked": row.asked,
-                "state": row.state.value,
-                "measured": row.measured,
-                "places": [place(each) for each in row.places],
-            }
+            vars(row) | {"state": row.state.value, "places": [place(each) for each in row.places]}
             for row in verdict.rows
         ],
         "passed": [place(each) for each in verdict.passed],

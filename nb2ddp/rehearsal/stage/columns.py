@@ -69,14 +69,23 @@ class Reader:
         return None
 
 
-def loops(target: ast.AST, over: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def bound(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
+    """The names that a loop or an assignment binds, each with an expression, and whether to one of its elements."""
+    match node:
+        case ast.For(target=target, iter=over) | ast.comprehension(target=target, iter=over):
+            yield from ((name, values, True) for name, values in _loops(target, over))
+        case ast.Assign(targets=targets, value=value):
+            yield from ((target.id, value, False) for target in targets if isinstance(target, ast.Name))
+
+
+def _loops(target: ast.AST, over: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """The names that a loop binds, each with what it goes over; also through `enumerate` and `zip`."""
     match target, over:
         case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[given, *_]):
-            yield from loops(inner, given)
+            yield from _loops(inner, given)
         case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=given):
             for one, values in zip(targets, given, strict=False):
-                yield from loops(one, values)
+                yield from _loops(one, values)
         case ast.Name(id=name), _:
             yield name, over
 
@@ -104,12 +113,9 @@ class _RowReader(Reader):
     def read(self, function: ast.AST, found: dict[str, Any]) -> None:
         """Add the paths that a function reads: a tree of keys."""
         for node in _in_order(function):
-            if isinstance(node, (ast.For, ast.comprehension)):
-                for name, over in loops(node.target, node.iter):
-                    if (at := self.element(over)) is not None:
-                        self.names[name] = at
-            elif isinstance(node, ast.Assign) and (at := self.path(node.value)) is not None:
-                self.names[ast.unparse(node.targets[0])] = at
+            for name, value, is_element in bound(node):
+                if (at := self.element(value) if is_element else self.path(value)) is not None:
+                    self.names[name] = at
             inner = found
             for step in self.path(node) or ():
                 inner = inner if step == _ALL else inner.setdefault(step, {})

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .columns import Reader, loops, read_of_rows
+from .columns import Reader, bound, read_of_rows
 from .nodes import constant, every, texts, used
 from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain, turns
 
@@ -85,12 +85,11 @@ class Place(Reader):
     def name(self, name: str) -> Path | None:
         """The path of a variable, from where a loop or an assignment binds it."""
         for node in ast.walk(self._function()):
-            if isinstance(node, (ast.For, ast.comprehension)):
-                for bound, over in loops(node.target, node.iter):
-                    if bound == name and (path := self._looped(over)):
-                        return path
-            elif isinstance(node, ast.Assign) and _binds(node, name) and not _reads(node.value, name):
-                return self.path(node.value)
+            for each, value, is_element in bound(node):
+                if each == name and is_element and (path := self._looped(value)):
+                    return path
+                if each == name and not is_element and not _reads(value, name):
+                    return self.path(value)
         return None
 
     def key(self, base: ast.expr, key: str) -> Path | None:
@@ -124,10 +123,6 @@ class Place(Reader):
         while node is not None and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node = self.parents.get(node)
         return node or self.tree
-
-
-def _binds(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
 def _reads(node: ast.AST, name: str) -> bool:

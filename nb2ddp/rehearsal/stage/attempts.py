@@ -19,19 +19,16 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import learn, packages
 from .events import Asked, Learnt, Passed
+from .files import Sources
 from .hooks import wrap
 from .nodes import every, imported, texts, used
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .files import Sources
 
 _AGAIN = 75  # the exit code of a copy that has learnt something
 _LATER = 20.0  # seconds of computation that a statement has after the last training

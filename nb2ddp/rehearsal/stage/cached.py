@@ -8,15 +8,12 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from . import events
 from .hooks import after_import, wrap
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from .log import Log
+from .log import Log
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _USER = {"type": "user", "id": "0", "name": "rehearsal", "fullname": "rehearsal", "email": "", "orgs": []}

@@ -6,15 +6,11 @@ A reader follows an expression back to the part of a row that it is: through sub
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from .nodes import calls, constant, every, used
-from .shapes import EACH, SAID, by_name, keyed, list_of, one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from .shapes import Path, Shape
+from .shapes import EACH, SAID, Path, Shape, by_name, keyed, list_of, one_of
 
 _OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
 _ALL = "<batch>"  #: behind a column, all of its values in a batch

@@ -5,16 +5,12 @@ from __future__ import annotations
 import collections
 import io
 import os
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from .hooks import after_import, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from .log import Log
+from .log import Log
 
 MEMORY = 16 * 2**30
 #: What `from_pretrained` of transformers takes for a GPU alone.

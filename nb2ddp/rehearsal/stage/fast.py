@@ -15,20 +15,17 @@ import os
 import re
 import sys
 import types
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from . import versions
 from .events import Program
 from .hooks import after_import, attribute, wrap
+from .log import Log
 from .packages import Nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from .log import Log
 
 #: What the CPU backend refuses, or what takes vLLM.
 _FOR_GPU = frozenset("fast_inference load_in_4bit load_in_8bit unsloth_vllm_standby".split())

@@ -13,21 +13,17 @@ import random
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .cached import repository
 from .events import Made, Need, StandIn
 from .hooks import wrap
-from .schema import MOST_ROWS
+from .log import Log
+from .schema import MOST_ROWS, Schema
 from .shapes import feature, png, sentences, wav
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .log import Log
-    from .schema import Schema
 
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
 _READERS = "csv json parquet excel".split()

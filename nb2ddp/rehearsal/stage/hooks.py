@@ -6,14 +6,12 @@ import functools
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 
 class AfterImport(MetaPathFinder):

@@ -14,15 +14,12 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from .columns import Reader, bound, read_of_rows
 from .nodes import constant, every, texts, used
-from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain, turns
-
-if TYPE_CHECKING:
-    from .schema import Schema
-    from .shapes import Path, Shape
+from .schema import Schema
+from .shapes import EACH, IMAGE, INSIDE, Path, Shape, by_name, keyed, list_of, one_of, plain, turns
 
 _EMPTY = re.compile(
     r"num_samples=0|out of bounds for size 0|empty (sequence|iterable|range|dataset)|n_samples=0|is empty|No columns|"

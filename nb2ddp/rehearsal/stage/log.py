@@ -6,15 +6,11 @@ import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from . import hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .events import Event
-
+from .events import Event
 
 #: Folders of code that is not the user's, wherever they lie.
 _INSTALLED = ("unsloth_compiled_cache", "site-packages")

@@ -10,17 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import events
 from .hooks import wrap
+from .log import Log
 from .toml import tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .log import Log
 
 #: What names of secrets have in them.
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)

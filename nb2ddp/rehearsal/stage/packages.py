@@ -10,18 +10,15 @@ import copyreg
 import importlib
 import os
 import sys
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .events import StandIn, Tracked
 from .hooks import after_import, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .log import Log
+from .log import Log
 
 #: Without these there is no training, whatever the script imports besides.
 _NEEDED = frozenset(

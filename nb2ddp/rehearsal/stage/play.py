@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from . import (
     attempts,
@@ -35,9 +35,6 @@ from .attempts import Attempts
 from .events import End, Left, StandIn
 from .hooks import UnknownError
 from .log import Log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The working folder of Colab and of Kaggle, where a text begins with it.
 _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import gloo
 from .events import Call, Called
 from .hooks import wrap
-
-if TYPE_CHECKING:
-    from .log import Log
+from .log import Log
 
 CALLS = (
     "init_process_group all_reduce all_gather all_gather_into_tensor all_gather_object all_to_all all_to_all_single "

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from .hooks import after_import, wrap
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 MOST = 16  # tokens of an answer
 _MARK = r"(image|video|audio|vision|bo[ia]|eo[ia])\w*_(id|index)$"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import columns
-from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, by_name, keyed, one_of, plain, turns_with_image
-
-if TYPE_CHECKING:
-    from .shapes import Path, Shape
+from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, Path, Shape, by_name, keyed, one_of, plain, turns_with_image
 
 MOST_ROWS = 20_000  # of a made source
 _HEAVY_ROWS = 64  # different ones, of a data set with pictures or sounds

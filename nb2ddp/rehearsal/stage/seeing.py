@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from .models import VOCABULARY, model_of, tokenizer
 from .shrink import shrunk
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PART = "{{ part['text'] if part['text'] else '' }}"  # of the chats in `models`
 _SIDE, _PATCH = 32, 16  # of the pictures

@@ -6,18 +6,14 @@ import hashlib
 import json
 import os
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from . import events
 from .device import train_here
 from .hooks import after_import, attribute, wrap
+from .log import Log
 from .sampling import begin_step
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from .log import Log
-
 
 _ROWS = 600  # of a data set, whatever the batch
 #: What decides how long a training is, and how far each step goes.

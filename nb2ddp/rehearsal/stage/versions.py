@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from .hooks import after_import, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
 
 
 class LogProbabilities:

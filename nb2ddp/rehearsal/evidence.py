@@ -72,14 +72,11 @@ def last_line(rank: Rank) -> int | None:
 def trainings(rank: Rank) -> list[list[Event]]:
     """The events of each training, from its begin to its end or to where the process came."""
     found: list[list[Event]] = []
-    is_inside = False
     for event in rank.events:
         if isinstance(event, Train):
-            found.append([])
-            is_inside = True
-        if is_inside:
+            found.append([event])
+        elif found and not isinstance(found[-1][-1], Trained):
             found[-1].append(event)
-        is_inside = is_inside and not isinstance(event, Trained)
     return found
 
 

@@ -132,15 +132,9 @@ def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
 @contextlib.contextmanager
 def _starters(plan: Plan, root: Path) -> Iterator[list[Parent]]:
     """What starts the first process of a run, and what starts the others: their sets are not ordered alike."""
-    environ = environment(plan, root, {})
-    starters: list[Parent] = []
-    try:
-        for _ in range(2):
-            starters.append(Parent(environ, plan.environment.python))
-        yield starters
-    finally:
-        for each in starters:
-            each.close()
+    environ, python = environment(plan, root, {}), plan.environment.python
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(Parent(environ, python))) for _ in range(2)]
 
 
 def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:

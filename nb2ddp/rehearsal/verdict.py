@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -108,17 +109,16 @@ def judge(
 
 def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     """What the script asks of its surroundings, by kind."""
-    wanted: dict[str, list[str]] = {"GPUs": ["one for each process"], "packages": list(both.plan.packages)}
-    if lines := stated(both.plan.text):
-        wanted["listed in its first lines"] = lines
-    wanted["environment variables"] = list(both.plan.variables)
+    plan = both.plan
+    wanted = defaultdict[str, list[str]](list)
+    wanted |= {"GPUs": ["one for each process"], "packages": [*plan.packages]}
+    wanted |= {"listed in its first lines": stated(plan.text), "environment variables": [*plan.variables]}
     for kind, name in loads:
-        wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)
+        wanted[{"models": "models", "datasets": "data sets"}[kind]].append(name)
     for _, rank in both.everyone():
         for need in rank.seen(events.Need):
-            wanted.setdefault(need.what, []).append(need.name)
-    for file in both.plan.files:
-        wanted.setdefault("files", []).append(str(file.relative_to(both.plan.folder)))
+            wanted[need.what].append(need.name)
+    wanted["files"] += (str(file.relative_to(plan.folder)) for file in plan.files)
     return {kind: tuple(dict.fromkeys(names)) for kind, names in wanted.items() if names}
 
 

@@ -25,6 +25,7 @@ from . import versions
 from .events import Program
 from .hooks import after_import, attribute, wrap
 from .log import Log
+from .nodes import every
 from .packages import Nothing
 
 #: What the CPU backend refuses, or what takes vLLM.
@@ -200,12 +201,11 @@ def _with_ways_to_save(model: Any) -> Any:
     def save(folder: Any, *_: Any, **__: Any) -> None:
         model.save_pretrained(folder)
 
-    for name in ("save_pretrained_merged", "save_pretrained_gguf", "save_lora", "save_pretrained_torchao"):
+    saving = ("save_pretrained_merged", "save_pretrained_gguf", "save_lora", "save_pretrained_torchao")
+    sending = dict.fromkeys(("push_to_hub_merged", "push_to_hub_gguf"), lambda *_, **__: None)
+    for name, way in {**dict.fromkeys(saving, save), **sending}.items():
         if name not in vars(model) and not hasattr(type(model), name):
-            setattr(model, name, save)
-    for name in ("push_to_hub_merged", "push_to_hub_gguf"):
-        if name not in vars(model) and not hasattr(type(model), name):
-            setattr(model, name, lambda *_, **__: None)
+            setattr(model, name, way)
     return model
 
 
@@ -404,8 +404,8 @@ def _taken_on_gpus() -> set[str]:
     """The arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
     file = metadata.distribution("unsloth").locate_file("unsloth/models/loader.py")
     text = Path(str(file)).read_text(encoding="utf-8")
-    loaders = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == "from_pretrained")
-    return {argument.arg for loader in loaders for argument in ast.walk(loader) if isinstance(argument, ast.arg)}
+    loaders = (each for each in every(ast.parse(text), ast.FunctionDef) if each.name == "from_pretrained")
+    return {argument.arg for loader in loaders for argument in every(loader, ast.arg)}
 
 
 def _make_no_gguf(log: Log, _: Any, model: Any, folder: Any, *__: Any, **___: Any) -> list[str]:

@@ -25,9 +25,9 @@ _CONTENT = (
 
 def _template(name: str) -> str:
     """The template of a chat."""
-    about = _TABLES["chats"][name]
+    about: dict[str, str] = _TABLES["chats"][name]
     if "whole" in about:
-        return str(about["whole"].replace("CONTENT", _CONTENT))
+        return about["whole"].replace("CONTENT", _CONTENT)
     before, answers = about["before"], about.get("answers", "assistant")
     role = f"{{{{ message['role'].replace('assistant', '{answers}') }}}}"
     return (

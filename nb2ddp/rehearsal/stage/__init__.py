@@ -12,5 +12,6 @@ By what makes them change:
     a version of one library      `versions`
     data, packages, models that are not there
                                   `cached`, `files`, `schema`, `shapes`, `learn`, `attempts`, `packages`, `models`, ...
-Who changes a library names the attribute (`hooks.attribute`): where it is gone, the rehearsal says so and ends.
+`nodes` finds what stands in a script's text, `toml` reads the tables beside a module. Who changes a library names what
+it changes (`hooks.wrap`): where that is gone, the rehearsal says so and ends.
 """

@@ -73,7 +73,7 @@ def _take(api: ModuleType, log: Log) -> None:
         "list_repo_files": lambda _, repo_id, *, repo_type=None, **__: files(repo_id, repo_type),
     }
     for name, answer in (answers | {name: functools.partial(send, name) for name in _SENDING}).items():
-        wrap(api, f"HfApi.{name}", functools.partial(_instead, answer))
+        wrap(api, f"HfApi.{name}", _instead, answer)
         setattr(api, name, getattr(api.api, name))  # what the module offers was bound before
 
 

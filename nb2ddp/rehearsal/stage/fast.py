@@ -425,7 +425,7 @@ def lay(kind: str, log: Log) -> None:
     wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", _format_batches)
     wrap("datasets.arrow_dataset", "Dataset.map", _end_no_texts)
     after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
-    wrap("unsloth_zoo.cpu.loader", "save_pretrained_gguf", functools.partial(_make_no_gguf, log))
+    wrap("unsloth_zoo.cpu.loader", "save_pretrained_gguf", _make_no_gguf, log)
     if kind == "stand-in":
         after_import("unsloth", _extend)
         wrap("transformers.generation.utils", "GenerationMixin.generate", versions.unpack_prompts)

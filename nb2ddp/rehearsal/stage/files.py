@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,12 +249,12 @@ def lay(sources: Sources) -> None:
     """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
     for name in list(sources.schema.files):
         sources.make(name)
-    wrap("datasets.load", "load_dataset", partial(_load_made, sources))
+    wrap("datasets.load", "load_dataset", _load_made, sources)
     whole = None if sources.has_splits else "train"
-    wrap("datasets.load", "load_from_disk", partial(_load_made_from_disk, sources, whole))
-    wrap("datasets.arrow_dataset", "Dataset.load_from_disk", partial(_load_made_from_disk, sources, "train"))
+    wrap("datasets.load", "load_from_disk", _load_made_from_disk, sources, whole)
+    wrap("datasets.arrow_dataset", "Dataset.load_from_disk", _load_made_from_disk, sources, "train")
     wrap("datasets.arrow_dataset", "Dataset.select", _select_what_is_there)
     for kind in _READERS:
-        wrap("pandas", f"read_{kind}", partial(_read_made, sources))
+        wrap("pandas", f"read_{kind}", _read_made, sources)
     for module, name in _FILTERS:
-        wrap(module, name, partial(_keep_all, sources))
+        wrap(module, name, _keep_all, sources)

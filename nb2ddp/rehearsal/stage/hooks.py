@@ -68,19 +68,20 @@ def attribute(module: ModuleType, name: str) -> Any:
     return found
 
 
-def wrap(owner: Any, name: str, own: Callable[..., Any]) -> None:
-    """Replace what a module or class has under a dotted name by a function that gets the original first.
+def wrap(owner: Any, name: str, own: Callable[..., Any], *given: Any) -> None:
+    """Replace what a module or class has under a dotted name by a function that gets the original before its arguments.
 
     Args:
         owner: the module or class, or the name of a module: this is changed once somebody has imported it.
         name: of what is replaced.
         own: the function in its place.
+        given: what that gets before the original.
 
     Raises:
         UnknownError: see `attribute`.
     """
     if isinstance(owner, str):
-        after_import(owner, lambda module: wrap(module, name, own))
+        after_import(owner, lambda module: wrap(module, name, own, *given))
         return
     attribute(owner, name)
     above, _, last = name.rpartition(".")
@@ -90,7 +91,7 @@ def wrap(owner: Any, name: str, own: Callable[..., Any]) -> None:
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return own(original, *args, **kwargs)
+        return own(*given, original, *args, **kwargs)
 
     setattr(holder, last, wrapped if held is original else type(held)(wrapped))
 

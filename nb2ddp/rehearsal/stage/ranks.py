@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import Any
 
 from . import gloo
@@ -36,4 +35,4 @@ def lay(log: Log) -> None:
     depth, home = threading.local(), "torch.distributed.distributed_c10d"
     wrap(home, "destroy_process_group", gloo.pause_after)
     for name in CALLS:
-        wrap(home, name, partial(_record, log, depth, name))
+        wrap(home, name, _record, log, depth, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -82,7 +82,7 @@ def _shorten(steps: int, log: Log, original: Any, self: Any) -> None:
     log.write(events.Arguments(schedule, self.output_dir))
 
 
-def _follow(log: Log, trainer: ModuleType) -> None:
+def _follow(trainer: ModuleType, log: Log) -> None:
     """Record what every trainer tells its callbacks."""
     from transformers import TrainerCallback
 
@@ -239,12 +239,12 @@ def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
     for name in ("map", "filter"):
         wrap("datasets.arrow_dataset", f"Dataset.{name}", _work_alone)
-    wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", partial(_few_rows, steps))
-    wrap("transformers.training_args", "TrainingArguments.__post_init__", partial(_shorten, steps, log))
-    wrap("transformers.trainer", "Trainer.train", partial(_begin_anew, log))
-    wrap("transformers.trainer", "Trainer.training_step", partial(_note_precision, log, set()))
-    after_import("transformers.trainer", partial(_follow, log))
+    wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", _few_rows, steps)
+    wrap("transformers.training_args", "TrainingArguments.__post_init__", _shorten, steps, log)
+    wrap("transformers.trainer", "Trainer.train", _begin_anew, log)
+    wrap("transformers.trainer", "Trainer.training_step", _note_precision, log, set())
+    after_import("transformers.trainer", lambda module: _follow(module, log))
     for name in ("DataLoaderShard", "DataLoaderDispatcher"):
-        wrap("accelerate.data_loader", f"{name}.__iter__", partial(_follow_rows, log))
-    wrap("torch.utils.data.dataloader", "DataLoader.__iter__", partial(_follow_rows_of_own, log))
-    wrap("trl.trainer.grpo_trainer", "GRPOTrainer.__init__", partial(_follow_rewards, log))
+        wrap("accelerate.data_loader", f"{name}.__iter__", _follow_rows, log)
+    wrap("torch.utils.data.dataloader", "DataLoader.__iter__", _follow_rows_of_own, log)
+    wrap("trl.trainer.grpo_trainer", "GRPOTrainer.__init__", _follow_rewards, log)

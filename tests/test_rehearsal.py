@@ -287,7 +287,7 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
         except Exception as error:
             place = learn.place_of(error, "prepare.py", text, known)
             assert place is not None
-            if not learn.learn(error, place, lambda name: False, []):
+            if not learn.learn(place, lambda name: False, []):
                 raise
     raise AssertionError(known.learnt)
 
@@ -305,7 +305,7 @@ def test_a_folder_that_the_script_looks_into_is_made(looks: str, made: int, tmp_
         exec(compile(text, "prepare.py", "exec"), {})
     place = learn.place_of(raised.value, "prepare.py", text, schema(tmp_path))
     assert place is not None
-    assert learn.learn(raised.value, place, lambda name: name == "a/scans", []) == bool(made)
+    assert learn.learn(place, lambda name: name == "a/scans", []) == bool(made)
 
 
 def test_a_table_that_lacks_a_column_raises_what_the_script_raised(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class Attempts:
             return
         try:
             place = learn.place_of(error, self.script, self.source, self.schema)
-            is_learnt = place is not None and learn.learn(error, place, self.sources.make, self.asked)
+            is_learnt = place is not None and learn.learn(place, self.sources.make, self.asked)
         except Exception:  # whatever stands in the script: what it raised itself is told
             is_learnt = False
         if not is_learnt:

@@ -13,7 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .columns import Reader, bound, read_of_rows
@@ -44,14 +44,18 @@ class Place(Reader):
         frame: its names.
         tree: the script.
         schema: what its rows hold.
+        error: the exception, or what it came of.
         parents: of each node of the tree.
+        found: what the message says, as the row of `_REPAIRS` that is tried looks for it.
     """
 
     node: ast.AST | None
     frame: types.FrameType
     tree: ast.Module
     schema: Schema
-    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    error: BaseException
+    parents: dict[ast.AST, ast.AST]
+    found: Any = None
 
     def value(self, node: ast.AST) -> Any:
         """The value of an expression that calls nothing; None of any other."""
@@ -133,7 +137,7 @@ def place_of(error: BaseException, script: str, source: str, schema: Schema) -> 
         return None
     tree = ast.parse(source)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    return Place(_node(entries[-1], tree), entries[-1].tb_frame, tree, schema, parents)
+    return Place(_node(entries[-1], tree), entries[-1].tb_frame, tree, schema, error, parents)
 
 
 def entries_of(error: BaseException) -> Iterator[types.TracebackType]:
@@ -157,22 +161,23 @@ def _node(entry: types.TracebackType, tree: ast.Module) -> ast.AST | None:
     return next((node for node in found if isinstance(node, (ast.Subscript, ast.Call))), found[0] if found else None)
 
 
-def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked: list[str]) -> bool:
+def learn(place: Place, made: Callable[[str], bool], asked: list[str]) -> bool:
     """Let the schema have what an exception says that it lacked.
 
     Args:
-        error: what was raised.
-        place: where.
+        place: where it was raised.
         made: makes a file that was not there, and returns whether that is possible.
         asked: paths that the script asked for in vain, without an exception.
 
     Returns:
         Whether anything was learnt.
     """
+    error = place.error
     for each in chain(error):
-        if any(repair(each, place, found) for repair, found in _repairs(each)):
+        place.error = each
+        if any(repair(place) for repair in _repairs(place)):
             return True
-        if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(each, place)):
+        if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(place)):
             return True
     # Columns that the script asks for in vain with `.get`, which raises nothing.
     unread = (each for each in read_of_rows(place.tree).items() if each[0] not in place.schema.columns)
@@ -187,12 +192,13 @@ def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked
     return False
 
 
-def _repairs(error: BaseException) -> Iterator[tuple[Repair, re.Match[str]]]:
-    """The repairs of the table that fit an exception, each with what its message says."""
-    kinds = {each.__name__ for each in type(error).__mro__}
+def _repairs(place: Place) -> Iterator[Repair]:
+    """The repairs of the table that fit the exception."""
+    kinds = {each.__name__ for each in type(place.error).__mro__}
     for kind, message, repair in _REPAIRS:
-        if kinds & set(kind.split()) and (found := re.search(message, _message(error))):
-            yield repair, found
+        place.found = re.search(message, _message(place.error)) if kinds & set(kind.split()) else None
+        if place.found:
+            yield repair
 
 
 def is_model(path: str) -> bool:
@@ -213,8 +219,9 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
-def _missing(error: BaseException, place: Place) -> list[str]:
+def _missing(place: Place) -> list[str]:
     """The files that an exception says are not there; folders only where the script asks for what is in one."""
+    error = place.error
     given = getattr(error, "filename", None) or (_message(error) if isinstance(error, FileNotFoundError) else None)
     named = [os.fsdecode(given)] if isinstance(given, (str, bytes)) else []
     named += [text for _, text in _QUOTED.findall(_message(error)) if os.sep in text or "." in text]
@@ -223,10 +230,10 @@ def _missing(error: BaseException, place: Place) -> list[str]:
     return [name for name in dict.fromkeys(named) if is_of_folder or os.path.splitext(name)[1]]
 
 
-def _name_file(error: BaseException, place: Place, _: re.Match[str]) -> bool:
+def _name_file(place: Place) -> bool:
     """A text that was made is taken for the name of a file: of the kind that the package that opens it reads."""
-    name, kind = getattr(error, "filename", None), "txt"
-    for entry in entries_of(error):
+    name, kind = getattr(place.error, "filename", None), "txt"
+    for entry in entries_of(place.error):
         file = entry.tb_frame.f_code.co_filename
         kind = next((kind for package, kind in _READ_BY.items() if f"{os.sep}{package}" in file), kind)
     return isinstance(name, str) and _name_files(name, kind, place)
@@ -243,17 +250,17 @@ def _name_files(name: str, kind: str, place: Place) -> bool:
     return place.schema.put(path, one_of(names), "is the name of a file")
 
 
-def _add_split(_: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _add_split(place: Place) -> bool:
     """A split of a data set that the script names."""
-    return place.schema.set("splits", list(dict.fromkeys([*place.schema.splits, found[1]])), "")
+    return place.schema.set("splits", list(dict.fromkeys([*place.schema.splits, place.found[1]])), "")
 
 
-def _leave_whole(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _leave_whole(place: Place) -> bool:
     """The script takes a data set that is not divided into splits."""
     return place.schema.set("is_whole", True, "data sets have no splits")
 
 
-def _give_key(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _give_key(place: Place) -> bool:
     """A key is read of a text, or of a list; or an element of what is no list."""
     if not isinstance(place.node, ast.Subscript):
         return False
@@ -269,14 +276,14 @@ def _give_key(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return schema.add(path, key)
 
 
-def _be_what_has(error: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _be_what_has(place: Place) -> bool:
     """A method of another type is asked for: of the first type that has it."""
     if not isinstance(place.node, ast.Attribute):
         return False
     asked, holder = place.node.attr, place.node.value
     path, value = place.path(holder), place.value(holder)
     if not path:  # numbers do not tell of which column they are
-        return type(value) is int and hasattr(str, asked) and _make_texts(error, place, found)
+        return type(value) is int and hasattr(str, asked) and _make_texts(place)
     shapes: Iterable[tuple[type, Shape]] = (
         (str, plain()),
         (dict, keyed(**{key: by_name(key) for key in _keys_of(holder, place)})),
@@ -300,14 +307,14 @@ def _keys_of(node: ast.AST, place: Place) -> list[str]:
     return [key for each in asked for key in map(constant, each.args[:1]) if key is not None]
 
 
-def _make_number(_: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _make_number(place: Place) -> bool:
     """A text that was made is read as a number, or a part of it is."""
-    return place.schema.put(place.schema.maker.path(found[1]) or (), plain("digits"), "is a number")
+    return place.schema.put(place.schema.maker.path(place.found[1]) or (), plain("digits"), "is a number")
 
 
-def _add_columns(_: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _add_columns(place: Place) -> bool:
     """A reward asks for columns of the data set by the names of its arguments."""
-    return sum(place.schema.add((), name) for _, name in _QUOTED.findall(found[1])) > 0
+    return sum(place.schema.add((), name) for _, name in _QUOTED.findall(place.found[1])) > 0
 
 
 def _parts(node: ast.AST | None) -> list[ast.expr]:
@@ -327,14 +334,14 @@ def _parts(node: ast.AST | None) -> list[ast.expr]:
 def _be(shape: Shape, why: str, *types: type) -> Repair:
     """A repair: the first part of a row on which an expression works, and that is none of these types, has a shape."""
 
-    def repair(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+    def repair(place: Place) -> bool:
         wrong = (each for each in _parts(place.node) if not isinstance(place.value(each), types))
         return any(place.schema.put(path, copy.deepcopy(shape), why) for each in wrong if (path := place.path(each)))
 
     return repair
 
 
-def _make_texts(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _make_texts(place: Place) -> bool:
     """Let columns of whole numbers have texts: such that a file does not give them back as numbers."""
     is_new, schema = False, place.schema
     for column, shape in list(schema.columns.items()):
@@ -345,13 +352,13 @@ def _make_texts(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return is_new
 
 
-def _lengthen(_: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _lengthen(place: Place) -> bool:
     """A whole table has fewer rows than are taken."""
-    schema, asked = place.schema, int(found[1] or found[2] or 0) + 1
+    schema, asked = place.schema, int(place.found[1] or place.found[2] or 0) + 1
     return schema.rows < _MOST_ROWS and schema.set("rows", max(2 * schema.rows, asked), "")
 
 
-def _have_element(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _have_element(place: Place) -> bool:
     """A list has fewer elements than are read."""
     if not isinstance(place.node, ast.Subscript):
         return False
@@ -362,9 +369,9 @@ def _have_element(_: BaseException, place: Place, __: re.Match[str]) -> bool:
     return place.schema.put(path, {**shape, "least": index + 1}, f"has {index + 1} elements")
 
 
-def _have_key(error: BaseException, place: Place, found: re.Match[str]) -> bool:
+def _have_key(place: Place) -> bool:
     """A key of a row, a column, or an entry of the script's own table is missing."""
-    key, schema, node = error.args[0], place.schema, place.node
+    key, schema, node = place.error.args[0], place.schema, place.node
     base = place.value(node.value) if isinstance(node, ast.Subscript) else None
     path = schema.maker.path(base)
     if isinstance(node, ast.Subscript) and not path:
@@ -389,21 +396,21 @@ def _is_written(name: str, place: Place) -> bool:
     return name in texts(place.tree) or not isinstance(place.node, ast.Subscript)
 
 
-def _have_columns(error: BaseException, place: Place, _: re.Match[str]) -> bool:
+def _have_columns(place: Place) -> bool:
     """A library names columns that are not there: those that the script writes."""
     written = {node.attr for node in every(place.tree, ast.Attribute)}
     for text in texts(place.tree):
         written |= {text, *re.findall(r"\{(\w+)\}", text)}
-    named = [name for _, name in _QUOTED.findall(_message(error)) if name in written - {"DataFrame", "Series"}]
+    named = [name for _, name in _QUOTED.findall(_message(place.error)) if name in written - {"DataFrame", "Series"}]
     return sum(place.schema.add((), name) for name in named) > 0
 
 
-def _add_label(_: BaseException, place: Place, __: re.Match[str]) -> bool:
+def _add_label(place: Place) -> bool:
     """A Trainer found nothing to compare with: the labels, which it reads without a word of the script's."""
     return place.schema.add((), "label")
 
 
-Repair: TypeAlias = Callable[[BaseException, Place, "re.Match[str]"], bool]
+Repair: TypeAlias = Callable[[Place], bool]
 _IS_NUMBER, _IS_TEXT = _be(plain("number"), "is a number", int, float), _be(plain(), "is a text", str)
 #: What kind of exception, with what message, is repaired how; the first repair that changes anything is the one.
 #: Above stands what says most: a message that only one cause has, then the type that an expression should have had,

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -141,7 +142,7 @@ def made(
         tell("asking the package index for versions")
         _make(lines, place, tell)
     os.utime(place)
-    _prune(root, KEPT)
+    _prune(root)
     program, unfit = interpreter(place), (place / _UNFIT).read_text(encoding="utf-8").split()
     notes = [f"left out because they need a GPU: {', '.join(left)}"] if left else []
     notes += [f"left out because no index has them for this build of torch: {', '.join(unfit)}"] if unfit else []
@@ -213,13 +214,10 @@ def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], l
 
 def _resolved(lines: Sequence[str], scratch: Path) -> str:
     """What the lines resolve to: where nothing else asks for a version of torch, to that of our tests."""
+    asked = partial(uv.resolved, folder=scratch, python=python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
     with contextlib.suppress(uv.UvError):
-        return _asked([*lines, f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else lines, scratch)
-    return _asked(lines, scratch)
-
-
-def _asked(lines: Sequence[str], scratch: Path) -> str:
-    return uv.resolved(lines, scratch, python=python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
+        return asked([*lines, f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else lines)
+    return asked(lines)
 
 
 def _fitting(lock: str) -> tuple[str, list[str]]:
@@ -247,15 +245,10 @@ def _make(lines: Sequence[str], place: Path, tell: Callable[[str], None]) -> Non
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _places(root: Path) -> list[Path]:
-    """The environments, the one that was used last first."""
-    found = [path for path in root.glob("*") if re.fullmatch(r"[0-9a-f]{16}", path.name)]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _prune(root: Path, kept: int) -> None:
+def _prune(root: Path) -> None:
     """Remove what was used before those that are kept, unless a rehearsal may still run in it."""
-    for place in _places(root)[kept:]:
+    made = [path for path in root.glob("*") if re.fullmatch(r"[0-9a-f]{16}", path.name)]
+    for place in sorted(made, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         if time.time() - place.stat().st_mtime > _HOUR:
             shutil.rmtree(place, ignore_errors=True)
     for scratch in root.glob("new-*"):  # of one that was killed

@@ -169,7 +169,7 @@ class Attempts:
             if not child:
                 self.is_copy = True
                 self.log.adopt()
-                self._make_files()  # with what has been learnt since
+                self.sources.make_known()  # with what has been learnt since
                 return
             code = _ended(child)
             if code != _AGAIN:
@@ -192,11 +192,7 @@ class Attempts:
         self.gate = ""
         self.schema.load()
         with self.log.silent():
-            self._make_files()
-
-    def _make_files(self) -> None:
-        for name in list(self.schema.files):
-            self.sources.make(name)
+            self.sources.make_known()
 
     def _import_libraries(self, tree: ast.Module) -> None:
         """Import what the script takes from large libraries later on: every copy would do that again."""

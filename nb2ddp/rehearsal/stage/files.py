@@ -105,6 +105,11 @@ class Sources:
         self.log.write(Need("files", told, made=True))
         return True
 
+    def make_known(self) -> None:
+        """Make the files that are known to be missing."""
+        for name in list(self.schema.files):
+            self.make(name)
+
     def _fill(self, path: str) -> None:
         """Make a folder of files, all of it or nothing: other ranks make it too, or read it already."""
         scratch = f"{path}.{os.getpid()}.part"
@@ -247,8 +252,7 @@ _FILTERS = (
 
 def lay(sources: Sources) -> None:
     """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
-    for name in list(sources.schema.files):
-        sources.make(name)
+    sources.make_known()
     wrap("datasets.load", "load_dataset", _load_made, sources)
     whole = None if sources.has_splits else "train"
     wrap("datasets.load", "load_from_disk", _load_made_from_disk, sources, whole)

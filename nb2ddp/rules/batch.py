@@ -16,23 +16,19 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import available
 from nb2ddp.facts.training import TOKEN_TRAINERS
 from nb2ddp.facts.values import number, rows_written, values
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule, trained
+from nb2ddp.rules.rule import Finding, Findings, rule, todo, trained, warning
 from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed
 from nb2ddp.syntax.edits import Edit, InsertAbove, InsertBefore, SetKeyword, Wrap, set_argument
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.toml import tables
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
 #: The memory of a GPU that a split takes for the notebook's, in gigabytes.
 _DEFAULT_MEMORY = 15
-#: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
-_DEFAULTS = ["8", "1"]
-#: ... and those of TRL's configs once Unsloth has patched them (unsloth/models/rl.py, 2026.10.9).
-_UNSLOTH_DEFAULTS = ["4", "2"]
+_DEFAULTS, _DOUBTS = tables(__file__)["defaults"], tables(__file__)["doubt"]
 #: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
-_DEFAULT_GENERATIONS = "8"
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 _GROWS = "each process would train on a whole batch, so more GPUs would change the training; the script splits it"
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
@@ -53,28 +49,6 @@ _DIVIDED = (
     "the notebook computes its batch from the number of GPUs, and the script splits it again, so the global batch"
     " changes: write the batch of one GPU as a number"
 )
-#: Fields that make a step depend on the number of processes: the values that do, and why.
-_DOUBTS = {
-    "accelerator_config": (
-        r"split_batches\W+True",
-        "split_batches splits each batch over the ranks again, so the global batch is smaller than the notebook's:"
-        " leave it out",
-    ),
-    "auto_find_batch_size": (
-        "True",
-        "ranks may choose different batches and wait for each other forever: set a batch that fits, or use --batch",
-    ),
-    "group_by_length": (
-        "True",
-        "rows of similar length are grouped within one rank's rows of a step: with more ranks their order changes, and"
-        " losses differ slightly",
-    ),
-    "loss_type": (
-        "bnpo",
-        "bnpo is a mean over the tokens of a micro-batch: with more ranks it has fewer completions, so tokens are"
-        ' weighted differently; loss_type = "dapo" does not depend on it',
-    ),
-}
 
 
 class Batch:
@@ -95,15 +69,14 @@ class Batch:
         self.program, self.tree, self.config = program, program.tree, config
         family = self.tree.family(config.func)
         self.counts_completions = family.endswith(_COMPLETION_CONFIGS)
-        fields, defaults = list(_FIELDS), list(_UNSLOTH_DEFAULTS if family.startswith("trl.") else _DEFAULTS)
+        defaults = dict(_DEFAULTS["trl" if family.startswith("trl.") else "transformers"])
         if self.counts_completions:
-            fields.append("num_generations")
-            defaults.append(_DEFAULT_GENERATIONS)
-        found = [passed(self.tree, config, field) for field in fields]
+            defaults |= _DEFAULTS["completions"]
+        found = (passed(self.tree, config, field) for field in defaults)
         self.given = [each if each and self.tree.literal(each.value) is not None else None for each in found]
-        pairs = list(zip(self.given, defaults, strict=True))
-        self.texts = [self.tree.text(given.value) if given else default for given, default in pairs]
-        self.numbers = [_positive(self.tree, given) if given else int(default) for given, default in pairs]
+        pairs = list(zip(self.given, defaults.values(), strict=True))
+        self.texts = [self.tree.text(given.value) if given else str(default) for given, default in pairs]
+        self.numbers = [_positive(self.tree, given) if given else default for given, default in pairs]
 
     @property
     def why_unknown(self) -> str:
@@ -200,7 +173,7 @@ def split_of(program: Program, config: cst.Call) -> str | None:
 
 
 @rule("DDP201")
-def batch_not_split(program: Program) -> Iterator[Finding]:
+def batch_not_split(program: Program) -> Findings:
     """The notebook's global batch (per-device batch x accumulation) is split over the ranks."""
     if program.options.split_model and not isinstance(program.options.batch, int):
         return  # one process takes all of it
@@ -210,23 +183,23 @@ def batch_not_split(program: Program) -> Iterator[Finding]:
         if shares_batches(program.execution, config) or _is_split(tree, batch.given[0]):
             continue
         if why := batch.why_unknown:
-            yield Finding(config, f"{why}, {_NOT_SPLIT}", todo=True)
+            yield todo(config, f"{why}, {_NOT_SPLIT}")
             continue
         why = batch.why_kept
         limit = f", with at most the per-device batch of the notebook, {why} (--batch sets it)" if why else ""
-        yield Finding(config, f"{_GROWS}{limit}", tuple(_edits(batch)))
+        yield Finding(config, f"{_GROWS}{limit}", *_edits(batch))
         yield from _doubts(batch)
     unseen = [call for call in training.trainers if not any(each.star for each in call.args)]
     if training.arguments:
         unseen = [call for call in unseen if argument(call, "args", 1) is None]
     elif not training.trainers:
         unseen = [call for call in training.calls if method(call) == "train"]
-    yield from (Finding(call, _NOT_SEEN, todo=True) for call in unseen)
+    yield from (todo(call, _NOT_SEEN) for call in unseen)
     for attribute in (each for field in _FIELDS for each in tree.attributes(field)):
         is_set = isinstance(tree.parents[attribute], (cst.AssignTarget, cst.AugAssign)) and tree.is_live(attribute)
         owner = attribute.value
         if is_set and (tree.value(owner) in training.arguments or tree.text(owner).endswith("trainer.args")):
-            yield Finding(attribute, f"{attribute.attr.value} {_TOO_LATE}", todo=True)
+            yield todo(attribute, f"{attribute.attr.value} {_TOO_LATE}")
 
 
 def _is_split(tree: Tree, per_device: Passed | None) -> bool:
@@ -259,7 +232,7 @@ def _edits(batch: Batch) -> Iterator[Edit]:
         yield set_argument(tree, config, "steps_per_generation", scaled)
 
 
-def _doubts(batch: Batch) -> Iterator[Finding]:
+def _doubts(batch: Batch) -> Findings:
     """What else in the arguments changes with the number of processes."""
     tree, config, options = batch.tree, batch.config, batch.program.options
     processes, (total, group) = options.launch.processes, batch.step
@@ -270,16 +243,16 @@ def _doubts(batch: Batch) -> Iterator[Finding]:
             f"{processes} processes cannot share the notebook's {batch.amount(total)} a step equally: a step takes"
             f" {-(-total // unit) * unit}; choose {fitting} to keep the notebook's"
         )
-        yield Finding(config, said, severity=Severity.WARNING)
+        yield warning(config, said)
     if tree.family(config.func).endswith("KTOConfig"):
-        yield Finding(config, _KTO, severity=Severity.WARNING)
+        yield warning(config, _KTO)
     parts = [part for given in batch.given[:2] if given for part in tree.backward_slice(given.value)]
     if any(_PROCESSES.search(tree.text(part)) for part in parts):
-        yield Finding(config, _DIVIDED, todo=True)
-    for field, (doubted, why) in _DOUBTS.items():
-        given = passed(tree, config, field)
-        if given is not None and re.search(doubted, tree.text(tree.value(given.value))):
-            yield Finding(config, why, severity=Severity.WARNING)
+        yield todo(config, _DIVIDED)
+    for doubt in _DOUBTS:
+        given = passed(tree, config, doubt["field"])
+        if given is not None and re.search(doubt["value"], tree.text(tree.value(given.value))):
+            yield warning(config, doubt["why"])
 
 
 _DROP = "dataloader_drop_last"
@@ -301,27 +274,28 @@ _WHOLE = (
 
 
 @rule("DDP204")
-def negatives_not_shared(program: Program) -> Iterator[Finding]:
+def negatives_not_shared(program: Program) -> Findings:
     """Losses with in-batch negatives gather them over all ranks, which share the notebook's batches."""
     tree = program.tree
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
             said = f"{tree.class_name(call.func)} {_GATHERS}"
-            yield Finding(call, said, (SetKeyword(call, GATHER, "world_size > 1"),))
+            yield Finding(call, said, SetKeyword(call, GATHER, "world_size > 1"))
     for config in program.training.arguments:
         given = passed(tree, config, CONFIG)
         is_shared = given is not None and "split_batches" in tree.text(tree.value(given.value))
         if shares_batches(program.execution, config) and not is_shared:
-            yield Finding(config, _WHOLE, tuple(_share(program, config, given)))
+            yield Finding(config, _WHOLE, *_share(program, config, given))
     for call in program.execution.calls(_LOCAL):
-        yield Finding(call, f"{tree.class_name(call.func)} {_ONE_GPUS}", severity=Severity.WARNING)
+        yield warning(call, f"{tree.class_name(call.func)} {_ONE_GPUS}")
 
 
 def _share(program: Program, config: cst.Call, settings: Passed | None) -> Iterator[Edit]:
     """Give all processes together the notebook's batch, of which each takes its part."""
     tree = program.tree
-    sizes = {field: passed(tree, config, field) for field in (PER_DEVICE, "per_device_eval_batch_size")}
-    size, evaluated = (tree.text(given.value) if given else _DEFAULTS[0] for given in sizes.values())
+    default = str(_DEFAULTS["transformers"][PER_DEVICE])
+    sizes = (passed(tree, config, field) for field in (PER_DEVICE, "per_device_eval_batch_size"))
+    size, evaluated = (tree.text(given.value) if given else default for given in sizes)
     batch = f"share_batches({size})"
     if isinstance(tree.scope(config), (cst.Module, cst.FunctionDef)):
         name = program.name("shared_batch")
@@ -354,7 +328,7 @@ _SHARED_OUT = re.compile(r"\.get_(train|eval|test)_dataloader\(")
 
 
 @rule("DDP205")
-def data_not_shared_out(program: Program) -> Iterator[Finding]:
+def data_not_shared_out(program: Program) -> Findings:
     """A user-defined `get_train_dataloader` gives each rank its share; a loop over a share gets a `TODO`."""
     tree = program.tree
     own = [each for each in tree.live(cst.FunctionDef) if each.name.value == _METHOD]
@@ -364,18 +338,18 @@ def data_not_shared_out(program: Program) -> Iterator[Finding]:
         if any(method(call) in ("prepare", _METHOD) for call in tree.within(made, cst.Call)):
             continue
         if returned and sizes and all(tree.text(size.value) == f"self.{_SIZE}" for size in sizes):
-            yield Finding(made, _SHARES, tuple(Wrap(each, "self.accelerator.prepare(", ")") for each in returned))
+            yield Finding(made, _SHARES, *(Wrap(each, "self.accelerator.prepare(", ")") for each in returned))
         else:
-            yield Finding(made, _ALL_ROWS, todo=True)
+            yield todo(made, _ALL_ROWS)
     for prepare in dict.fromkeys(map(tree.definition, tree.given("preprocess_logits_for_metrics"))):
         if prepare is not None and _MASKED.search(tree.text(prepare)):
-            yield Finding(prepare, _UNEQUAL, todo=True)
+            yield todo(prepare, _UNEQUAL)
     whole = [loop for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     loops: list[cst.For | cst.CompFor] = [*whole, *tree.live(cst.CompFor)]
     for loop in loops:
         for rows in values(tree, loop.iter):
             if isinstance(rows, cst.Call) and _SHARED_OUT.search(tree.text(rows)) and program.execution.runs(rows):
-                yield Finding(loop.iter if program.execution.runs(loop.iter) else rows, _PART, todo=True)
+                yield todo(loop.iter if program.execution.runs(loop.iter) else rows, _PART)
 
 
 #: Trainers that take no rows of texts but those of a data set of datasets.
@@ -391,7 +365,7 @@ _UNSEEN = "the processes may train on different rows: write trainer.train(), so 
 
 
 @rule("DDP414")
-def rows_of_each_process(program: Program) -> Iterator[Finding]:
+def rows_of_each_process(program: Program) -> Findings:
     """Before each training the processes compare their rows; where they differ, all take the main process's."""
     tree = program.tree
     written = set(map(tree.text, tree.of(cst.Call)))
@@ -400,12 +374,12 @@ def rows_of_each_process(program: Program) -> Iterator[Finding]:
         new = [line for line in lines if line.split("\n")[-1].strip() not in written]
         edits = tuple(InsertAbove(tree.statement(call), line) for line in new)
         if not trainer:
-            yield Finding(call, _UNSEEN, todo=True)
+            yield todo(call, _UNSEEN)
         elif edits:
-            yield Finding(call, _SHARED_ROWS, edits)
+            yield Finding(call, _SHARED_ROWS, *edits)
     for call, name in zip(program.training.trainers, program.training.trainer_classes, strict=True):
         if name in _EPOCHS and (repeated := _repeated(program, call)):
-            yield Finding(call, repeated, todo=True)
+            yield todo(call, repeated)
 
 
 def _repeated(program: Program, trainer: cst.Call) -> str:
@@ -495,7 +469,7 @@ _UNUSED = (
 
 
 @rule("DDP203")
-def tokens_not_averaged(program: Program) -> Iterator[Finding]:
+def tokens_not_averaged(program: Program) -> Findings:
     """The loss of a step is averaged over the tokens, or samples, of all ranks."""
     tree, training = program.tree, program.training
     models = [*program.loads, *program.execution.calls(_FROM_CONFIG)] if "Trainer" in training.trainer_classes else []
@@ -506,18 +480,18 @@ def tokens_not_averaged(program: Program) -> Iterator[Finding]:
     is_averaged = False
     for config in training.arguments:
         given = passed(tree, config, FIELD)
-        is_false = given is not None and tree.literal(given.value) is False
+        is_false = constant(tree, config, FIELD) is False
         value = _average(program, config, bool(heads), by_unsloth)
         if value and (given is None or (value == "True" and is_false)):
             said = f"{FIELD} is {'not set' if given is None else 'False'}: {_AVERAGES[value]}"
-            yield Finding(config, said, (set_argument(tree, config, FIELD, value),))
+            yield Finding(config, said, set_argument(tree, config, FIELD, value))
         is_averaged |= tree.class_name(config.func) == "TrainingArguments" and not is_false
     if is_averaged and not by_unsloth:
-        yield from (Finding(load, _CLASSIFIER, todo=True) for load in heads[:1])
+        yield from (todo(load, _CLASSIFIER) for load in heads[:1])
     for call, name in zip(training.trainers, training.trainer_classes, strict=True):
         translates = name == "Seq2SeqTrainer" or (name == "Trainer" and program.model_kind is ModelKind.ENCODER_DECODER)
         if translates and keyword(call, "eval_dataset") is not None:
-            yield Finding(call, _MULTIPLIES, severity=Severity.WARNING)
+            yield warning(call, _MULTIPLIES)
     yield from _own_losses(program)
 
 
@@ -535,7 +509,7 @@ def _average(program: Program, config: cst.Call, is_classifier: bool, by_unsloth
     return "True" if is_decoder or training.has_trainer(*TOKEN_TRAINERS) else ""
 
 
-def _own_losses(program: Program) -> Iterator[Finding]:
+def _own_losses(program: Program) -> Findings:
     """User-defined losses: methods of trainers, and functions that a trainer is given."""
     tree = program.tree
     steps = {Batch(program, config).numbers[1] for config in program.training.arguments}
@@ -548,13 +522,13 @@ def _own_losses(program: Program) -> Iterator[Finding]:
         factor = f" * (1 if {count} is None else {notebook} / self.args.{ACCUMULATION})"
         losses = _plain_losses(tree, function) if notebook and not uses else []
         edits = tuple(_multiply(loss, factor) for loss in losses)
-        yield Finding(function, _SUMMED if edits else _OWN, edits, todo=not edits)
+        yield Finding(function, _SUMMED if edits else _OWN, *edits, todo=not edits)
         processes = program.options.launch.processes
         if edits and notebook and notebook % processes:
-            yield Finding(function, _SMALLER.format(processes, notebook), todo=True)
+            yield todo(function, _SMALLER.format(processes, notebook))
     for given in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
         if isinstance(given, cst.FunctionDef) and not _count(tree, given)[1]:
-            yield Finding(given, _UNUSED, todo=True)
+            yield todo(given, _UNUSED)
 
 
 def _is_of_trainer(tree: Tree, function: cst.FunctionDef) -> bool:

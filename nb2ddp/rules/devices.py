@@ -15,7 +15,7 @@ from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule, without_names
+from nb2ddp.rules.rule import Finding, Findings, rule, todo, without_names
 from nb2ddp.syntax.arguments import Passed, entry, passed
 from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword, set_argument
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
@@ -32,7 +32,7 @@ _ENGINES = (
 
 
 @rule("DDP101")
-def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
+def model_not_on_local_gpu(program: Program) -> Findings:
     """Every model load gets `device_map = local_rank`."""
     tree, splits = program.tree, program.options.split_model
     loads = [load for load in program.loads if not program.training.last or program.training.is_before_end(load)]
@@ -46,16 +46,16 @@ def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
             continue  # passed where the call is prepared
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
-        yield Finding(call, f"{said}: {_SPREAD_LOAD if splits else _PLACED}", (edit,))
+        yield Finding(call, f"{said}: {_SPREAD_LOAD if splits else _PLACED}", edit)
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
         if given is not None and not tree.text(given.value).startswith("local_rank"):
             said = f"device_map = {tree.text(given.value)}: {_PLACED}"
-            yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
+            yield Finding(given.value, said, Replace(given.value, _place(program, given)))
     for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
-            yield Finding(call, _ENGINES, todo=True)
+            yield todo(call, _ENGINES)
 
 
 def _place(program: Program, given: Passed | None) -> str:
@@ -79,7 +79,7 @@ _FIXED = "names one GPU for all processes; in the script each names its own"
 
 
 @rule("DDP102")
-def fixed_gpu(program: Program) -> Iterator[Finding]:
+def fixed_gpu(program: Program) -> Findings:
     """A GPU named by its number becomes this process's GPU."""
     tree = program.tree
     for string in tree.of(cst.SimpleString):
@@ -88,11 +88,11 @@ def fixed_gpu(program: Program) -> Iterator[Finding]:
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
                 continue  # which a load of a model takes
-            yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, 'f"cuda:{local_rank}"'),))
+            yield Finding(string, f'"{value}" {_FIXED}', Replace(string, 'f"cuda:{local_rank}"'))
     for call in program.execution.calls(phase=Phase.TOGETHER):
         given = _device(tree, call)
         if given is not None and isinstance(given.value, cst.Integer):
-            yield Finding(call, f"{tree.text(call)} {_FIXED}", (Replace(given.value, "local_rank"),))
+            yield Finding(call, f"{tree.text(call)} {_FIXED}", Replace(given.value, "local_rank"))
 
 
 def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
@@ -111,7 +111,7 @@ _STAYS = "is set by the launcher for each process: leave it out here"
 
 
 @rule("DDP103", Severity.WARNING)
-def launcher_variable_set(program: Program) -> Iterator[Finding]:
+def launcher_variable_set(program: Program) -> Findings:
     """Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed."""
     tree = program.tree
     found = [(node, name, holder(program, node)) for node, name, _ in program.settings if tree.is_live(node)]
@@ -121,14 +121,14 @@ def launcher_variable_set(program: Program) -> Iterator[Finding]:
             found.append((call, tree.literal(call.args[0].value), program.alone(call)))
     for node, name, statement in found:
         if name in LAUNCHER_VARIABLES:
-            edits: tuple[Edit, ...] = ()
+            edits = list[Edit]()
             if isinstance(statement, cst.BaseSmallStatement) and not isinstance(node, (cst.DictElement, cst.Arg)):
-                edits = (Remove(statement, keep_comment=False, comments_above=True),)
-            yield Finding(node, f"{name} {_OUT if edits else _STAYS}", edits, todo=not edits)
+                edits.append(Remove(statement, keep_comment=False, comments_above=True))
+            yield Finding(node, f"{name} {_OUT if edits else _STAYS}", *edits, todo=not edits)
     for loop in tree.live(cst.For):
         names = sorted(LAUNCHER_VARIABLES.intersection(tree.texts(tree.value(loop.iter))))
         if names and re.search(r"\bdel os\.environ|environ\.pop\(", tree.text(loop.body)):
-            yield Finding(loop, f"{names[0]} {_STAYS}", todo=True)
+            yield todo(loop, f"{names[0]} {_STAYS}")
 
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
@@ -136,53 +136,54 @@ _ALONE = "one process spreads the model over all GPUs, which work in turn; if se
 
 
 @rule("DDP104", Severity.WARNING)
-def model_split_over_gpus(program: Program) -> Iterator[Finding]:
+def model_split_over_gpus(program: Program) -> Findings:
     """A model split over several GPUs gets a warning, and is split only if one process runs."""
     tree = program.tree
     if program.options.split_model:
         for call in program.loads[:1]:
-            yield Finding(call, _ALONE, (AddToSetup("refuse_several_processes()", before_imports=True),), Severity.NOTE)
+            yield Finding(
+                call, _ALONE, AddToSetup("refuse_several_processes()", before_imports=True), severity=Severity.NOTE
+            )
         return
     for call in program.loads:
-        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans(tree, call)]
-        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, value) for name, value in alone)
         if is_split(tree, call):
+            alone = ((name, f"None if world_size > 1 else {text}") for name, text in plans(tree, call))
             yield Finding(
                 call,
                 "the notebook splits this model over its GPUs; with several processes the script puts a whole copy"
                 " on each GPU: if one GPU cannot hold it, start one process (python ...), which still splits it",
-                edits=edits,
+                *(SetKeyword(call, name, value) for name, value in alone),
             )
     for call in program.execution.calls(_PARALLEL):
         said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
-        yield Finding(call, said, todo=True)
+        yield todo(call, said)
 
 
 _IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
 
 
 @rule("DDP105")
-def setting_after_import(program: Program) -> Iterator[Finding]:
+def setting_after_import(program: Program) -> Findings:
     """Environment variables set before Unsloth is imported move to the setup block."""
     tree, moved = program.tree, set[cst.CSTNode]()
     for setting in program.early_settings:
         node, small = setting.node, holder(program, setting.node)
-        edits: tuple[Edit, ...] = ()
+        edits = list[Edit]()
         if setting.moves and small is not None:
             moved.add(small)
-            edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
+            edits = [Remove(small, keep_comment=False), *_comments(tree, setting)]
         said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
-        yield Finding(node, said, edits, fixed=True)
+        yield Finding(node, said, *edits, fixed=True)
     yield from _hidden(program)
     for statement in tree.of(cst.Import):
         others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
         uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             edit = without_names(program, statement, others) if others else Remove(statement)
-            yield Finding(statement, _IMPORTED, (edit,))
+            yield Finding(statement, _IMPORTED, edit)
 
 
-def _hidden(program: Program) -> Iterator[Finding]:
+def _hidden(program: Program) -> Findings:
     """Modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
     tree = program.tree
     for assign in tree.of(cst.Assign):
@@ -191,7 +192,7 @@ def _hidden(program: Program) -> Iterator[Finding]:
         if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
             said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
             hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)
-            yield Finding(assign, said, (Remove(assign, comments_above=True), hidden))
+            yield Finding(assign, said, Remove(assign, comments_above=True), hidden)
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
@@ -211,10 +212,10 @@ _MESSAGE = (
 
 
 @rule("DDP106")
-def offloaded_into_one_file(program: Program) -> Iterator[Finding]:
+def offloaded_into_one_file(program: Program) -> Findings:
     """If embeddings are trained, `get_peft_model` gets an offload folder for each process."""
     tree = program.tree
-    adding = [call for call in tree.live(cst.Call) if tree.qualified(call.func).endswith("add_new_tokens")]
+    adding = [each for each in tree.live(cst.Call) if tree.qualified(each.func).endswith("add_new_tokens")]
     for call in tree.live(cst.Call):
         if not tree.text(call.func).endswith("get_peft_model") or passed(tree, call, "temporary_location") is not None:
             continue
@@ -222,7 +223,7 @@ def offloaded_into_one_file(program: Program) -> Iterator[Finding]:
         unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
         has_new_tokens = any(tree.start(other) < tree.start(call) for other in adding)
         if unsloth and (has_new_tokens or trains_embeddings(tree, call)):
-            yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
+            yield Finding(call, _MESSAGE, set_argument(tree, call, "temporary_location", OWN))
 
 
 def trains_embeddings(tree: Tree, call: cst.Call) -> bool:
@@ -251,13 +252,13 @@ _SPREAD_TRAINING = "one process would train on all GPUs, with a larger batch; th
 
 
 @rule("DDP107")
-def trained_on_all_gpus(program: Program) -> Iterator[Finding]:
+def trained_on_all_gpus(program: Program) -> Findings:
     """One process sees one GPU, if a Trainer would otherwise train on all of them."""
     tree, trainers = program.tree, program.training.trainers
     chosen = [value for node, name, value in program.settings if name == "CUDA_VISIBLE_DEVICES" and tree.is_live(node)]
     uses_several = any("," in str(value) for value in chosen) or any(is_split(tree, load) for load in program.loads)
     if trainers and not (uses_several or program.options.split_model) and (chosen or not _is_prevented(program)):
-        yield Finding(trainers[0], _SPREAD_TRAINING, (AddToSetup("see_one_gpu()", before_imports=True),))
+        yield Finding(trainers[0], _SPREAD_TRAINING, AddToSetup("see_one_gpu()", before_imports=True))
 
 
 def _is_prevented(program: Program) -> bool:

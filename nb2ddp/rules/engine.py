@@ -58,7 +58,8 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         and (suppressions is None or not suppressions.covers(rule.code, program.location(finding.node)))
     ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
-    edits.sort(key=_is_decorator)  # a decorator stands below all other lines above its function
+    # a decorator stands below all other lines above its function
+    edits.sort(key=lambda edit: isinstance(edit, InsertBefore) and edit.text.startswith("@"))
     inserted, fresh = _inserted(edits), taken(program)
     if fresh:  # the notebook has names of the setup block for something else
         edits = [_renamed(program, edit, fresh) for edit in edits]
@@ -120,10 +121,6 @@ def _renamed(program: Program, edit: Edit, names: dict[str, str]) -> Edit:
         names = {name: other for name, other in names.items() if name.removesuffix("(") not in own}
     texts: dict[str, Any] = {key: renamed(text, names) for key, text in vars(edit).items() if isinstance(text, str)}
     return replace(edit, **texts)
-
-
-def _is_decorator(edit: Edit) -> bool:
-    return isinstance(edit, InsertBefore) and edit.text.startswith("@")
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:

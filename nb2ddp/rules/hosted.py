@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -15,7 +16,7 @@ from nb2ddp.facts.paths import HostedPath
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.questions import Question
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, left_out, rule, shown, without_names
+from nb2ddp.rules.rule import Finding, Findings, left_out, rule, shown, todo, without_names
 from nb2ddp.syntax.edits import LICENCE, OF_NO_CODE, Cut, Edit, Remove, Replace
 from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Statement, Tree, head, small_statements
@@ -39,34 +40,33 @@ _NEEDLESS = "only the install needs it; the script leaves it out"
 
 
 @rule("DDP306")
-def package_install(program: Program) -> Iterator[Finding]:
+def package_install(program: Program) -> Findings:
     """Package installs are removed; the settings, imports and clones of an install cell stay."""
     tree, removed = program.tree, program.installs.statements
     cuts = _cuts(program)
     moved = {setting.node for setting in program.early_settings if setting.moves}  # to the setup block
     for statement in tree.in_order(removed):
         if removed.isdisjoint(tree.ancestors(statement)) and not moved.issuperset(small_statements(statement) or "-"):
-            edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
+            edits: list[Edit] = [Remove(statement, keep_comment=False)]  # type: ignore[arg-type]
             if isinstance(tree.parents[statement], cst.IndentedBlock):
-                edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
-            edits = (*edits, *cuts.pop(program.cell_at(tree.start(statement)).number, ()))
+                edits.append(Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
+            edits += cuts.pop(program.cell_at(tree.start(statement)).number, ())
             message, severity = _reason(program, statement)
-            yield Finding(statement, message, edits, severity=severity)
+            yield Finding(statement, message, *edits, severity=severity)
     for line, kept in program.installs.imports.items():
-        yield Finding(line, _NEEDLESS, (without_names(program, line, kept),))
+        yield Finding(line, _NEEDLESS, without_names(program, line, kept))
     yield from _hollow(program)
-    for edits in cuts.values():
+    for gone in cuts.values():
         nodes = (*tree.of(cst.Comment), *tree.module.body)
-        below = (node for node in nodes if tree.start(node) >= min(cut.start for cut in edits))
+        below = (node for node in nodes if tree.start(node) >= min(cut.start for cut in gone))
         there = min(below, key=tree.start, default=tree.module.body[-1])
-        yield Finding(there, "a comment on the installation; the script leaves it out", edits)
+        yield Finding(there, "a comment on the installation; the script leaves it out", *gone)
 
 
-def _cuts(program: Program) -> dict[int, tuple[Cut, ...]]:
+def _cuts(program: Program) -> dict[int, list[Cut]]:
     """The comments of each cell whose code is gone."""
     cells = (cell.number for cell in program.code_cells)
-    found = {number: tuple(Cut(*span) for span in _comments(program, number)) for number in cells}
-    return {number: edits for number, edits in found.items() if edits}
+    return {number: cuts for number in cells if (cuts := [Cut(*span) for span in _comments(program, number)])}
 
 
 def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | None]:
@@ -89,7 +89,7 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     return "installs packages; the script leaves it out: install them once, before the job", None
 
 
-def _hollow(program: Program) -> Iterator[Finding]:
+def _hollow(program: Program) -> Findings:
     """Tests of which only the `else` is left (an `else` of which nothing is left goes with its last line)."""
     tree, removed = program.tree, program.installs.statements
     for test in tree.of(cst.If):
@@ -98,11 +98,8 @@ def _hollow(program: Program) -> Iterator[Finding]:
             continue
         suites = [each.body for each in (test, other) if isinstance(each.body, cst.IndentedBlock)]
         if [all(line in removed for line in suite.body) for suite in suites] == [True, False]:
-            edits = (
-                Replace(test.test, f"not ({tree.text(test.test)})"),
-                Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
-            )
-            yield Finding(test, _NEEDLESS, edits)
+            gone = Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1)
+            yield Finding(test, _NEEDLESS, Replace(test.test, f"not ({tree.text(test.test)})"), gone)
 
 
 def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
@@ -152,18 +149,13 @@ _UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the 
 
 
 @rule("DDP310")
-def hosted_notebook_service(program: Program) -> Iterator[Finding]:
+def hosted_notebook_service(program: Program) -> Findings:
     """Colab's and Kaggle's services are removed; their secrets are read from the environment."""
-    tree, handled = program.tree, set[cst.CSTNode]()
-    tried = {_tried(tree, imported) for imported, *_ in tree.imports(*HOSTED)} - {None}
+    tree = program.tree
+    handled: set[cst.CSTNode | None] = {_tried(tree, imported) for imported, *_ in tree.imports(*HOSTED)}
     for call in tree.of(cst.Call):
-        name, above = hosted_name(tree, call), [*tree.ancestors(call)]
-        if (
-            name is None
-            or not handled.isdisjoint(above)
-            or not tried.isdisjoint(above)
-            or program.installs.covers(call)
-        ):
+        name = hosted_name(tree, call)
+        if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
             continue
         statement = program.alone(call)
         handled.add(statement or call)
@@ -172,16 +164,16 @@ def hosted_notebook_service(program: Program) -> Iterator[Finding]:
         elif statement is not None:
             told = (Remove(each) for each in announcements(tree, statement))
             drops = (Remove(statement, keep_comment=False, comments_above=True), *told)
-            yield Finding(call, f"{name}(...) {_SERVICE}", drops)
+            yield Finding(call, f"{name}(...) {_SERVICE}", *drops)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
-            yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
+            yield Finding(call, f"{name} {_SERVICE}", Remove(line, keep_comment=False, comments_above=True))
         else:
             message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == UPLOAD else "")
-            yield Finding(call, message, (Replace(call, "None"),), todo=True)
+            yield todo(call, message, Replace(call, "None"))
     for imported, module, kept in tree.imports(*HOSTED):
         if not program.installs.covers(imported) and _tried(tree, imported) is None:
             edit = Replace(imported, kept) if kept else Remove(imported, keep_comment=False, comments_above=True)
-            yield Finding(imported, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))
+            yield Finding(imported, f"{module} works on Colab or Kaggle only; the script does without it", edit)
     yield from _paths(program)
 
 
@@ -202,35 +194,34 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     if isinstance(owner, cst.Assign) and sets_only(tree, owner, variable):
         edit = Remove(owner)
     said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
-    return Finding(call, f"{name}(...) {said}", (edit,))
+    return Finding(call, f"{name}(...) {said}", edit)
 
 
-def _paths(program: Program) -> Iterator[Finding]:
+def _paths(program: Program) -> Findings:
     """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
     paths = [path for path in program.hosted_paths if not path.is_made]
-    first = {path.text: path for path in reversed(paths)}
-    by_statement: dict[Statement, list[HostedPath]] = {}
+    first, by_statement = dict[str, HostedPath](), defaultdict[Statement, list[HostedPath]](list)
     for path in paths:
-        if first[path.text] is path:
-            by_statement.setdefault(program.tree.statement(path.node), []).append(path)
+        if first.setdefault(path.text, path) is path:
+            by_statement[program.tree.statement(path.node)].append(path)
     for path, *others in by_statement.values():
         them = f"{path.text!r} {_THEIRS}" if not others else f"{path.text!r} and {len(others)} more {_SEVERAL}"
         texts = {each.text for each in (path, *others)}
         more = [each.node for each in paths if each.text in texts]
-        yield Finding(path.node, f"{them}{_places(program, path.node, more)}", todo=True)
+        yield todo(path.node, f"{them}{_places(program, path.node, more)}")
     yield from _written(program, set(by_statement))
 
 
-def _written(program: Program, said: set[Statement]) -> Iterator[Finding]:
+def _written(program: Program, said: set[Statement]) -> Findings:
     """The folders of the hosted notebook that are written into: one finding for each, where no line says more."""
-    nodes: dict[str, list[cst.BaseExpression]] = {}
+    nodes = defaultdict[str, list[cst.BaseExpression]](list)
     for folder, written in program.written_there:
-        nodes.setdefault(folder, []).append(written)
+        nodes[folder].append(written)
     for folder, every in nodes.items():
         for node in [each for each in every if program.tree.statement(each) not in said][:1]:
             said.add(program.tree.statement(node))
             writes = _UNMOUNTED if "drive" in folder else _WRITES.format(folder)
-            yield Finding(node, f"{writes}{_places(program, node, every)}", todo=True)
+            yield todo(node, f"{writes}{_places(program, node, every)}")
 
 
 def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode]) -> str:
@@ -240,7 +231,7 @@ def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode]) 
 
 
 @rule("DDP311", Severity.WARNING)
-def question_to_a_person(program: Program) -> Iterator[Finding]:
+def question_to_a_person(program: Program) -> Findings:
     """`input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed."""
     asked = [each for each in program.questions if not program.installs.covers(each.call)]
     for question in asked:
@@ -249,15 +240,13 @@ def question_to_a_person(program: Program) -> Iterator[Finding]:
         if not program.installs.covers(text):
             form = program.form(text)
             said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
-            yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
+            yield Finding(text, f"{said}: set {variable} in the environment", _read(program, text, variable))
 
 
 def _login(program: Program, question: Question) -> Finding:
     """Leave a login out: the service's library reads the variable when it is needed."""
     said = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
-    statement = program.alone(question.call)
-    edit = Remove(statement, comments_above=True) if statement is not None else left_out(program, question.call)
-    return Finding(question.call, f"{shown(program, question.call)} {said}", (edit,))
+    return Finding(question.call, f"{shown(program, question.call)} {said}", left_out(program, question.call))
 
 
 def _asked(program: Program, question: Question) -> Finding:
@@ -266,14 +255,14 @@ def _asked(program: Program, question: Question) -> Finding:
     owner = tree.parents[call]
     asked = f"{tree.text(call.func)}() waits for an answer, and a job has nobody to give one"
     if isinstance(owner, cst.Expr):
-        return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
+        return Finding(call, f"{asked}; the script leaves it out", Remove(owner))
     edit = _read(program, call, variable, question.may_skip)
     # a test whether the variable is not set becomes one whether it is
     test = [Replace(question.test.test, f'"{variable}" in os.environ')] if question.test else []
     may = ", or leave it out" if question.may_skip else ""
     again = tree.around(call, cst.While, cst.For) is not None and isinstance(edit, Replace)
     loop = "; the loop gets the same answer each time: remove the loop" if again else ""
-    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", (edit, *test), todo=again)
+    return Finding(call, f"{asked}: set {variable} in the environment{may}{loop}", edit, *test, todo=again)
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:

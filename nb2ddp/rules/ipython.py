@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
 from itertools import count
 
 import libcst as cst
@@ -24,9 +23,9 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse, quoted, rerun, trailing_comment, undefined
-from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
+from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, left_out, rule
+from nb2ddp.rules.rule import Finding, Findings, left_out, rule, todo, warning
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX, is_published
 from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Remove, Replace
 
@@ -35,7 +34,7 @@ _NEWER = "this f-string needs Python 3.12 or newer, and so does the script: olde
 
 
 @rule("DDP007")
-def newer_python(program: Program) -> Iterator[Finding]:
+def newer_python(program: Program) -> Findings:
     """Quotes in an f-string that need Python 3.12 become other quotes."""
     tree = program.tree
     for string in tree.of(cst.FormattedString):
@@ -46,21 +45,20 @@ def newer_python(program: Program) -> Iterator[Finding]:
         strings = [each for field in fields for each in tree.within(field, cst.SimpleString)]
         inside = [each for each in strings if each.quote == string.end]
         if text.count(string.end) == 2 * len(inside) and other not in text and "\\" not in text:
-            edits = tuple(Replace(each, each.value.replace(string.end, other)) for each in inside)
-            yield Finding(string, _QUOTES, edits)
+            yield Finding(string, _QUOTES, *(Replace(each, each.value.replace(string.end, other)) for each in inside))
         else:
-            yield Finding(string, _NEWER, severity=Severity.WARNING)
+            yield warning(string, _NEWER)
 
 
 _FUTURE = "Python accepts this import only at the top of a file; the script moves it there"
 
 
 @rule("DDP010", also_alone=True)
-def only_in_a_cell(program: Program) -> Iterator[Finding]:
+def only_in_a_cell(program: Program) -> Findings:
     """`from __future__ import ...` moves to the top of the script."""
     for future, *_ in program.tree.imports("__future__"):
         line = AddToSetup(program.tree.text(future), before_imports=True)
-        yield Finding(future, _FUTURE, (line, Remove(future)))
+        yield Finding(future, _FUTURE, line, Remove(future))
 
 
 _IN_PYTHON = "works in a notebook only; the script does the same in Python"
@@ -75,7 +73,7 @@ _TEXTS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "sv
 
 
 @rule("DDP302")
-def cell_magic(program: Program) -> Iterator[Finding]:
+def cell_magic(program: Program) -> Findings:
     """`%%capture` and the like are removed, `%%writefile` and `%%bash` become Python; others become comments."""
     for call, form in program.forms_of(Kind.CELL_MAGIC):
         statement = program.alone(call)
@@ -83,30 +81,29 @@ def cell_magic(program: Program) -> Iterator[Finding]:
             continue
         commented = Replace(statement, "\n".join(f"# {line}".rstrip() for line in (form.body or "").split("\n")))
         if form.body is None:
-            if form.name in PYTHON_CELL_MAGICS:
-                edit = Remove(statement, comment=trailing_comment(form.text))
-                yield Finding(call, f"%%{form.name} {_BELOW}", (edit,))
-                yield from _captured(program, form)
+            edit = Remove(statement, comment=trailing_comment(form.text))
+            yield Finding(call, f"%%{form.name} {_BELOW}", edit)
+            yield from _captured(program, form)
         elif code := _code_of_cell(program, call, form, form.body):
-            edits = (Replace(statement, code), *program.placement.once(statement))
-            yield Finding(call, f"%%{form.name} {_IN_PYTHON}", edits)
+            guards = program.placement.once(statement)
+            yield Finding(call, f"%%{form.name} {_IN_PYTHON}", Replace(statement, code), *guards)
         elif form.name in _TEXTS:
-            yield Finding(call, f"%%{form} {_NO_CODE}", (commented,))
+            yield Finding(call, f"%%{form} {_NO_CODE}", commented)
         else:
-            yield Finding(call, f"%%{form} {_UNKNOWN}", (commented,), todo=True)
+            yield todo(call, f"%%{form} {_UNKNOWN}", commented)
 
 
-def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
+def _captured(program: Program, form: Syntax) -> Findings:
     """Uses of the name that `%%capture name` binds: a script captures nothing."""
     tree = program.tree
-    names = [word for word in without_comment(form.text).split() if word.isidentifier() and form.name == "capture"]
-    for use in [use for name in names[:1] for use in tree.loads(name)]:
+    names = (word for word in without_comment(form.text).split() if word.isidentifier() and form.name == "capture")
+    for use in tree.loads(next(names, "")):
         part, line = tree.parents[use], tree.around(use, cst.Expr)
         said = f"{use.value} {_CAUGHT}"
         if line is not None and re.match(rf"{use.value}\b|print\(", tree.text(line)):
-            yield Finding(use, said, (Remove(line, comments_above=True),))
+            yield Finding(use, said, Remove(line, comments_above=True))
         elif isinstance(part, cst.Attribute):
-            yield Finding(use, said, (Replace(part, '""'),), severity=Severity.WARNING)
+            yield Finding(use, said, Replace(part, '""'), severity=Severity.WARNING)
 
 
 def _code_of_cell(program: Program, call: cst.Call, form: Syntax, body: str) -> str:
@@ -126,7 +123,7 @@ _STEERING = NOTEBOOK_MAGICS | {"time", "timeit", "prun", "memit", "mprun", "lpru
 
 
 @rule("DDP303")
-def line_magic(program: Program) -> Iterator[Finding]:
+def line_magic(program: Program) -> Findings:
     """`%env` sets `os.environ`, `%cd` becomes `os.chdir`, `%time f()` becomes `f()`; others and `name?` are removed."""
     for call, form in program.forms_of(Kind.LINE_MAGIC, Kind.HELP, Kind.AUTOCALL):
         if program.installs.is_install(call) or call in program.tokens_to_fill_in:
@@ -137,10 +134,10 @@ def line_magic(program: Program) -> Iterator[Finding]:
         comment = trailing_comment(form.text or form.source) if is_alone else ""
         shown = f"%{form if not (code or steers) else form.name}" if form.kind is Kind.LINE_MAGIC else form.source
         if code:
-            yield Finding(call, f"{shown} {_IN_PYTHON}", (Replace(call, f"{code}  {comment}".rstrip()),))
+            yield Finding(call, f"{shown} {_IN_PYTHON}", Replace(call, f"{code}  {comment}".rstrip()))
         else:
             edit = left_out(program, call, comment)
-            yield Finding(call, f"{shown} {_LEFT_OUT if steers else _UNKNOWN}", (edit,), todo=not steers)
+            yield Finding(call, f"{shown} {_LEFT_OUT if steers else _UNKNOWN}", edit, todo=not steers)
 
 
 def _code_of_line(program: Program, call: cst.Call, form: Syntax) -> str:
@@ -160,7 +157,7 @@ def _code_of_line(program: Program, call: cst.Call, form: Syntax) -> str:
 
 
 @rule("DDP305")
-def shell_command(program: Program) -> Iterator[Finding]:
+def shell_command(program: Program) -> Findings:
     """`!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training."""
     for call, form in program.forms_of(Kind.SHELL):
         is_login = variable_of_command(form.command) is not None
@@ -168,30 +165,32 @@ def shell_command(program: Program) -> Iterator[Finding]:
             yield from _found(program, call, form.command)
 
 
-def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
+def _found(program: Program, call: cst.Call, command: str) -> Findings:
     """What becomes of a shell command."""
     is_bound, placement = program.tree.bound_at(call), program.placement
     text = rerun(without_installs(command))
     for name in undefined(text, is_bound):
         said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
-        yield Finding(call, said, todo=True)
+        yield todo(call, said)
     shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
     message = f"{shown} works in a notebook only; the script runs it with subprocess"
     statement, parsed = program.alone(call), parse(text, is_bound)
     if statement is None:  # the notebook takes its output
         alone = only_shows(text) or not program.execution.runs(call) or placement.runs_alone(call)
         share = () if alone else placement.shared(call)
-        todo = not (alone or share)
-        message += ", in all processes at once: put it on a line of its own" if todo else ""
-        yield Finding(call, message, (Replace(call, parsed.lines), *share), todo=todo)
+        edits = (Replace(call, parsed.lines), *share)
+        if alone or share:
+            yield Finding(call, message, *edits)
+        else:
+            yield todo(call, f"{message}, in all processes at once: put it on a line of its own", *edits)
     elif why := _needless(program, call, text):
         edit = Remove(statement, keep_comment=False, comments_above=True)
-        yield Finding(call, f"{shown} {why}; the script leaves it out", (edit,))
+        yield Finding(call, f"{shown} {why}; the script leaves it out", edit)
     else:
         run = Replace(statement, f"{parsed.run}  {trailing_comment(command)}".rstrip())
         place = placement.on_main_process if only_shows(text) else placement.once
         ends_others = program.execution.does(call) & Does.KILL and program.execution.runs(call, Phase.DURING)
-        yield Finding(call, message, (run, *(() if ends_others else place(statement))))
+        yield Finding(call, message, run, *(() if ends_others else place(statement)))
 
 
 def _needless(program: Program, call: cst.Call, text: str) -> str:
@@ -214,12 +213,13 @@ _ASYNC = (
 
 
 @rule("DDP314")
-def await_outside_function(program: Program) -> Iterator[Finding]:
+def await_outside_function(program: Program) -> Findings:
     """`await x` at module level becomes `asyncio.run(x)`."""
     tree = program.tree
-    outer = [node for node in tree.of(cst.Await) if tree.function(node) is None]
     numbers = count(1)
-    for node in [node for node in outer if tree.around(node, cst.Await) is None]:
+    for node in tree.of(cst.Await):
+        if tree.function(node) is not None or tree.around(node, cst.Await) is not None:
+            continue
         call, edits = node.expression, list[Edit]()
         code = f"asyncio.run({tree.text(call)})"
         is_plain = isinstance(call, cst.Call) and not tree.qualified(call.func).startswith("asyncio.")
@@ -227,7 +227,7 @@ def await_outside_function(program: Program) -> Iterator[Finding]:
             name = program.name(f"run_async_{next(numbers)}")
             body = f"async def {name}():\n    return {tree.text(node)}\n"
             code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]
-        yield Finding(node, _AWAIT, (*edits, Replace(node, code)))
+        yield Finding(node, _AWAIT, *edits, Replace(node, code))
     for keyword in tree.of(cst.Asynchronous):
         owner = tree.parents[keyword]
         if not isinstance(owner, cst.FunctionDef) and tree.function(owner) is None:
@@ -238,21 +238,21 @@ _NAMES = ("get_ipython", "IPython.get_ipython", "IPython.core.getipython.get_ipy
 
 
 @rule("DDP315")
-def ipython_object(program: Program) -> Iterator[Finding]:
+def ipython_object(program: Program) -> Findings:
     """`get_ipython()` becomes None; a line that asks it for something gets a `TODO`."""
     tree = program.tree
     for call in tree.of(cst.Call):
         if tree.qualified(call.func) in _NAMES and not call.args and not program.installs.covers(call):
             asks = isinstance(tree.parents[call], (cst.Attribute, cst.Subscript))
             so = ", so this fails: write what it does in Python" if asks else ""
-            yield Finding(call, f"get_ipython() is None in a script{so}", (Replace(call, "None"),), todo=asks)
+            yield Finding(call, f"get_ipython() is None in a script{so}", Replace(call, "None"), todo=asks)
 
 
 _FOLDER = "IPython imports from the folder it is in, a script from its own: add sys.path.insert(0, os.getcwd()) below"
 
 
 @rule("DDP321", Severity.WARNING)
-def import_from_changed_folder(program: Program) -> Iterator[Finding]:
+def import_from_changed_folder(program: Program) -> Findings:
     """After `%cd` and `os.chdir`, imports that may be from the folder get a warning."""
     tree, sources = program.tree, [cell.source for cell in program.code_cells]
     changes = [call for call, form in program.forms_of(Kind.LINE_MAGIC) if form.name in ("cd", "pushd")]

@@ -1,23 +1,24 @@
-"""Who does what when: the end of training, servers, programs that end, trainings of some ranks."""
+"""Who does what when: the end of training, servers, programs that end, trainings of some ranks, files and caches."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from pathlib import PurePath
 
 import libcst as cst
 
 from nb2ddp.facts.commands import kills_job
-from nb2ddp.facts.effects import Does
+from nb2ddp.facts.effects import ACTIONS, Does
 from nb2ddp.facts.execution import Phase, Who
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, gpus_of, questions
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, left_out, made_alone, rule, shown
+from nb2ddp.rules.rule import Finding, Findings, left_out, made_alone, rule, shown, todo
 from nb2ddp.script.inserted import LEAVE_GPUS
 from nb2ddp.script.templates import render
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, SetKeyword, Wrap
+from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, Replace, SetKeyword, Wrap, written
 from nb2ddp.syntax.tree import Function, Statement, Tree, argument, keyword, small_statements
 
 _ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
@@ -28,7 +29,7 @@ _PATIENCE = (
 
 
 @rule("DDP401")
-def every_process_goes_on(program: Program) -> Iterator[Finding]:
+def every_process_goes_on(program: Program) -> Findings:
     """After the last training the process group is closed, and only the main process continues."""
     last, tree = program.training.last, program.tree
     closed = "PartialState().destroy_process_group" in map(tree.text, tree.of(cst.Attribute))
@@ -44,7 +45,7 @@ def every_process_goes_on(program: Program) -> Iterator[Finding]:
         goes_on=tree.module.body[-1] is not last,
         asks=program.asks_when_alone,
     )
-    yield Finding(program.training.events[-1], message, (_below(tree, last, text), *edits))
+    yield Finding(program.training.events[-1], message, _below(tree, last, text), *edits)
 
 
 def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
@@ -71,16 +72,16 @@ _TAKEN = "starts a server in every process, and all but the first find its port 
 
 
 @rule("DDP405")
-def server_or_remote_data(program: Program) -> Iterator[Finding]:
+def server_or_remote_data(program: Program) -> Findings:
     """A remote service is asked once for all ranks, and a server is started once on each machine."""
     tree, execution, placement = program.tree, program.execution, program.placement
-    asked: set[cst.Call] = set()
+    asked = set[cst.Call]()
     for call in execution.calls(phase=Phase.TOGETHER):
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
         if starts and (gpus := gpus_of(tree, call, program.effects.command(call))):
             seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
             said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that GPU to the server: start {FEWER}"
-            yield Finding(call, said, (AddToSetup(f'{LEAVE_GPUS}"{seen}")', True),), Severity.WARNING)
+            yield Finding(call, said, AddToSetup(f'{LEAVE_GPUS}"{seen}")', True), severity=Severity.WARNING)
         if placement.runs_alone_as_placed(call):
             continue
         if starts:
@@ -94,7 +95,7 @@ def server_or_remote_data(program: Program) -> Iterator[Finding]:
             continue
         given = answer(tree, call)
         edits = placement.shared(given, in_whole_job=True) if given is not None else ()
-        yield Finding(call, f"{tree.text(call.func)}(...) {_ONCE if edits else _EACH}", edits, todo=not edits)
+        yield Finding(call, f"{tree.text(call.func)}(...) {_ONCE if edits else _EACH}", *edits, todo=not edits)
 
 
 def _is_rewards(program: Program, call: cst.Call) -> bool:
@@ -133,7 +134,7 @@ _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "
 
 
 @rule("DDP322")
-def served_until_stopped(program: Program) -> Iterator[Finding]:
+def served_until_stopped(program: Program) -> Findings:
     """A server that runs until a person stops it gets a `TODO`; one beside the script ends with it."""
     beside = set[Function | None]()
     for call in program.execution.calls(_BESIDE):
@@ -143,29 +144,29 @@ def served_until_stopped(program: Program) -> Iterator[Finding]:
         beside.update(serving)
         is_server = serving or (target is not None and program.effects.is_server(target.value))
         if is_server and keyword(call, "daemon") is None and program.execution.runs(call):
-            yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
+            yield Finding(call, f"{shown(program, call)} {_HOLDS}", SetKeyword(call, "daemon", "True"))
     for call in program.execution.calls("subprocess.Popen"):
-        if edits := _ended(program.tree, call):
-            yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
+        if edit := _ended(program.tree, call):
+            yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edit)
     for call in program.execution.calls(does=Does.SERVE):
         if program.execution.phase(call) and program.tree.enclosing_function(call) not in beside:
-            yield Finding(call, f"{shown(program, call)} {_SERVES}", todo=True)
+            yield todo(call, f"{shown(program, call)} {_SERVES}")
 
 
-def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
+def _ended(tree: Tree, call: cst.Call) -> Edit | None:
     """What ends a program with the script; nothing where the notebook waits for it, ends it, or keeps it elsewhere."""
     above, statement = tree.parents[call], tree.statement(call)
     if keyword(call, "shell") is not None:  # whose process is not that of the program
-        return ()
+        return None
     if isinstance(above, cst.Expr):
-        return (Wrap(call, "atexit.register(", ".terminate)"),)
+        return Wrap(call, "atexit.register(", ".terminate)")
     target = above.targets[0].target if isinstance(above, cst.Assign) else None
     if not isinstance(target, cst.Name) or not isinstance(statement, cst.SimpleStatementLine):
-        return ()
+        return None
     asked = {tree.parents[use] for use in tree.loads(target.value)}
     if any(isinstance(each, cst.Attribute) and each.attr.value in _ENDING for each in asked):
-        return ()
-    return (InsertAfter(statement, f"atexit.register({target.value}.terminate)"),)
+        return None
+    return InsertAfter(statement, f"atexit.register({target.value}.terminate)")
 
 
 _RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
@@ -178,26 +179,26 @@ _EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
 
 
 @rule("DDP408")
-def trained_by_some_processes(program: Program) -> Iterator[Finding]:
+def trained_by_some_processes(program: Program) -> Findings:
     """A training that a rank may skip, leave or repeat gets a `TODO`: by a test of the rank, a `try`, a retry."""
     tree, training = program.tree, program.training
     for test in tree.of(cst.If):
         is_asked = program.execution.asks_rank(test.test) is not Who.EVERY and program.execution.runs(test)
         if is_asked and training.is_collective(test.body):
-            yield Finding(test, _RANK, todo=True)
+            yield todo(test, _RANK)
     for loop in tree.of(cst.While):
         if _TIME.search(tree.text(loop.test)) and training.is_collective(loop.body):
-            yield Finding(loop, _CLOCK, todo=True)
+            yield todo(loop, _CLOCK)
     for call in dict.fromkeys([*training.calls, *training.events]):
         tried = [each for each in tree.ancestors(call) if isinstance(each, cst.Try)]
         handlers = [each for above in tried if call in tree.within(above.body, type(call)) for each in above.handlers]
         if not all(_ends(tree, handler) for handler in handlers):
-            yield Finding(call, _TRY, todo=True)
+            yield todo(call, _TRY)
     for function in tree.of(cst.FunctionDef):
         if training.is_collective(function.body) and any(
             _RETRY.search(tree.text(each)) for each in function.decorators
         ):
-            yield Finding(function, _TRY, todo=True)
+            yield todo(function, _TRY)
 
 
 def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
@@ -215,13 +216,139 @@ _ITSELF = "ends all programs of its kind on the machine, this job among them; th
 
 
 @rule("DDP412")
-def programs_of_others_ended(program: Program) -> Iterator[Finding]:
+def programs_of_others_ended(program: Program) -> Findings:
     """A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`."""
     tree, seen = program.tree, set[object]()
     for call in program.execution.calls(does=Does.KILL):
         command, owner = program.effects.command(call), tree.enclosing_function(call)
-        if program.execution.runs(call, Phase.DURING) and owner not in seen:
+        if owner in seen:
+            continue
+        if program.execution.runs(call, Phase.DURING):
             seen.add(owner)
-            yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
-        elif owner not in seen and kills_job(command):
-            yield Finding(call, f"{command!r} {_ITSELF}", (left_out(program, call),))
+            yield todo(call, f"{command!r} {_OTHERS}")
+        elif kills_job(command):
+            yield Finding(call, f"{command!r} {_ITSELF}", left_out(program, call))
+
+
+#: Fields of training arguments that must be the same in every process.
+_SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
+#: What is free, at the moment, on the machine or a GPU of it.
+_FREE = re.compile(
+    r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.(virtual_memory|disk_usage)|shutil\.disk_usage"
+    r"|pynvml\.nvmlDeviceGetMemoryInfo|GPUtil\.get(GPUs|Available)"
+)
+_NEEDED = (
+    "in all processes at once, because other code of this statement must run in each: move it to a statement of its "
+    "own, or do it before the job"
+)
+_ALONE = ", which all processes would do at once; in the script one does it"
+_WHILE_OTHERS_WAIT = f"{_ALONE}, and the others wait"
+_OF_ITS_OWN = (
+    ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
+    "all, put local_rank into the file's name and let every rank write"
+)
+_IN_TURN = " into a cache that has no lock; in the script one process of each machine does, before the others"
+_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's data"
+#: What has the others wait, in an edit.
+_WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
+_PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
+#: A text in quotes: what is before its file's ending, and that.
+_PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
+
+
+@rule("DDP403")
+def written_by_every_process(program: Program) -> Findings:
+    """File writes, downloads and programs before training run in one process of each machine; the others wait."""
+    tree = program.tree
+    scratch_files = set[tuple[cst.FunctionDef | None, str]]()
+    for decision in program.placement.decisions:
+        call, function = decision.call, tree.function(decision.call)
+        action = ACTIONS[program.execution.does(call) & Does.ACT]
+        message = f"{tree.text(call.func)}(...) {action}"
+        if function is not None and decision.place is not call:
+            message = f"{function.name.value}() {action} ({tree.text(call.func)}){_WHILE_OTHERS_WAIT}"
+            yield Finding(decision.place, message, *decision.edits)
+        elif (scratch := _scratch(program, call)) is not None:
+            if (function, scratch) not in scratch_files:
+                scratch_files.add((function, scratch))
+                yield from _apart(program, call, scratch)
+        elif decision.edits:
+            is_reward = function in program.rewards.functions
+            severity = Severity.WARNING if is_reward else None
+            waits = any(_WAITS.search(text) for edit in decision.edits for text in written(edit))
+            said = _OF_ITS_OWN if is_reward else _WHILE_OTHERS_WAIT if waits else _ALONE
+            yield Finding(call, f"{message}{said}", *decision.edits, severity=severity)
+        elif tree.qualified(call.func) == "subprocess.Popen":
+            once = f"{message}{_WHILE_OTHERS_WAIT}"
+            yield from made_alone(program, call, once, once, f"{message} {_NEEDED}")
+        else:
+            yield todo(call, f"{message} {_NEEDED}")
+    yield from _own_values(program)
+    yield from _cached(program)
+
+
+def _apart(program: Program, call: cst.Call, scratch: str) -> Findings:
+    """A scratch file of its own for each process, where the notebook writes its path out; else a `TODO`."""
+    tree = program.tree
+    bound = tree.bindings(scratch, call)
+    path = bound[0].value if len(bound) == 1 else None
+    if isinstance(path, cst.Call) and tree.qualified(path.func) in ("os.path.join", "pathlib.Path") and path.args:
+        path = path.args[-1].value
+    parts = _PATH.fullmatch(tree.text(path)) if isinstance(path, (cst.SimpleString, cst.FormattedString)) else None
+    message = _SCRATCH.format(tree.text(call.func))
+    if path is not None and "local_rank" in tree.text(path):
+        return
+    if path is None or parts is None or (not parts["f"] and "{" in parts["stem"]):
+        yield todo(call, f"{message}: put local_rank into {scratch}")
+        return
+    own = "f{quote}{stem}_{{local_rank}}{ending}{quote}".format(**parts.groupdict(""))
+    yield Finding(call, f"{message}; the script gives each its own", Replace(path, own))
+
+
+def _cached(program: Program) -> Findings:
+    """Downloads into caches that processes disturb each other in."""
+    calls = program.execution.calls(does=Does.CACHE, phase=Phase.BEFORE | Phase.BETWEEN)
+    guards = [(guard, call) for call in calls for guard in program.placement.in_turn(call)]
+    for guard, call in dict(reversed(guards)).items():
+        is_own = guard.first is program.tree.statement(call)
+        message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
+        yield Finding(call if is_own else guard.first, message, guard)
+
+
+def _own_values(program: Program) -> Findings:
+    """What the time, a random name or free memory makes another in each process: folders, seeds, batch sizes."""
+    tree = program.tree
+    configs = program.training.arguments
+    fields = [passed(tree, config, name) for config in configs for name in _SAME_EVERYWHERE]
+    folders = [argument(config, "output_dir", 0) for config in configs]
+    values = [field.value for field in (*fields, *folders) if field is not None]
+    early = Phase.BEFORE | Phase.BETWEEN
+    asked = [call for call in program.execution.calls(_PROGRAMS, phase=early) if "nvidia-smi" in tree.text(call)]
+    free = [*program.execution.calls(_FREE, phase=early), *asked]
+    uses = [(call, tree.bound_uses(assign)) for call in free if (assign := tree.around(call, cst.Assign)) is not None]
+    kept = [call for call, names in uses if any(tree.around(name, cst.Assign, cst.If, cst.IfExp) for name in names)]
+    for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *kept]):
+        message = f"{tree.text(node)} differs between processes, and so may the training"
+        if edits := program.placement.shared(node, in_whole_job=True):
+            yield Finding(node, f"{message}; in the script one process computes it for all", *edits)
+        elif not program.placement.runs_alone(node):
+            yield todo(node, f"{message}: write a fixed value")
+
+
+def _scratch(program: Program, call: cst.Call) -> str | None:
+    """A path that one function writes and removes again, where this call uses it: its name.
+
+    Or that a reward names more than once, which each process calls with its own rows: its text.
+    """
+    tree, function = program.tree, program.tree.function(call)
+    if function is None:
+        return None
+    for text in tree.within(call, cst.SimpleString) if function in program.rewards.functions else ():
+        path = tree.content(text)
+        if PurePath(path).suffix and sum(path in other for other in tree.texts(function)) > 1:
+            return tree.text(text)
+    calls = tree.within(function, cst.Call)
+    removing = [each for each in calls if tree.qualified(each.func) in ("os.remove", "os.unlink", "shutil.rmtree")]
+    named = {name.value: name for each in removing for name in tree.within(each, cst.Name)}
+    removed = {text for text, name in named.items() if tree.bindings(text, name)}
+    return next((name.value for name in tree.within(call, cst.Name) if name.value in removed), None)

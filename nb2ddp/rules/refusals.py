@@ -6,7 +6,6 @@ import re
 import string
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import count
 
 import libcst as cst
@@ -16,7 +15,7 @@ from nb2ddp.facts.flow import argument_of, is_unconditional
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule
+from nb2ddp.rules.rule import Finding, Findings, rule, todo
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.edits import Replace
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -51,7 +50,7 @@ _NOTHING = (
 
 
 @rule("DDP002", Severity.ERROR)
-def no_training(program: Program) -> Iterator[Finding]:
+def no_training(program: Program) -> Findings:
     """A notebook without a training call is refused."""
     training, module = program.training, program.tree.module
     if training.events or not module.body or training.backward_calls:
@@ -70,7 +69,7 @@ def no_training(program: Program) -> Iterator[Finding]:
 
 
 @rule("DDP003", Severity.ERROR)
-def handwritten_training_loop(program: Program) -> Iterator[Finding]:
+def handwritten_training_loop(program: Program) -> Findings:
     """A notebook that trains with `loss.backward()` and no Trainer is refused; beside a Trainer it gets a warning."""
     if not program.training.events:
         calls, so, severity = program.training.backward_calls, ", so there is no script", None
@@ -116,7 +115,7 @@ _APART = (
 
 
 @rule("DDP004", Severity.ERROR)
-def other_launcher(program: Program) -> Iterator[Finding]:
+def other_launcher(program: Program) -> Findings:
     """A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused."""
     tree = program.tree
     for call in program.execution.calls(_LAUNCHERS):
@@ -145,7 +144,7 @@ _PERHAPS = "if this line runs, the script stops, unless a `try` catches the erro
 
 
 @rule("DDP005", Severity.WARNING)
-def unknown_name(program: Program) -> Iterator[Finding]:
+def unknown_name(program: Program) -> Findings:
     """A name that is undefined when the script reads it gets a `TODO`."""
     tree = program.tree
     certain = not _defines_unseen(program)
@@ -201,30 +200,31 @@ _LOST = "this cell failed when the notebook was saved ({}): if it fails again, t
 
 
 @rule("DDP008", Severity.WARNING)
-def failed_when_saved(program: Program) -> Iterator[Finding]:
+def failed_when_saved(program: Program) -> Findings:
     """A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and may stop there."""
     tree, installs = program.tree, program.installs
     lines = {
-        cell: [line for line in program.lines_of(cell.number) if tree.is_live(line) and not installs.covers(line)]
+        cell: own
         for cell in program.code_cells
+        if (own := [each for each in program.lines_of(cell.number) if tree.is_live(each) and not installs.covers(each)])
     }
-    *_, last = (cell for cell, own in lines.items() if own) if any(lines.values()) else (None,)
+    last = next(reversed(lines), None)
     for cell, own in lines.items():
-        if not own or not cell.failed or _ELSEWHERE.match(cell.failed):
+        if not cell.failed or _ELSEWHERE.match(cell.failed):
             continue
         needed = [line for line in own if program.training.is_before_end(line)]
         error = textwrap.shorten(_REQUEST.sub("", cell.failed), 90, placeholder="...")
         if needed:
-            yield Finding(needed[0], _FAILED.format(error), todo=True)
+            yield todo(needed[0], _FAILED.format(error))
         elif cell is not last:
-            yield Finding(own[0], _LOST.format(error), todo=True)
+            yield todo(own[0], _LOST.format(error))
 
 
 _LACKS = "{} has {{{}}}, for which this call gives no value: the script stops here; give it one, or change the template"
 
 
 @rule("DDP009", Severity.WARNING)
-def unfilled_template(program: Program) -> Iterator[Finding]:
+def unfilled_template(program: Program) -> Findings:
     """A template that gets too few values gets a `TODO`: the script stops where they are filled in."""
     tree = program.tree
     for call in tree.live(cst.Call):
@@ -236,7 +236,7 @@ def unfilled_template(program: Program) -> Iterator[Finding]:
         given = {each.keyword.value for each in call.args if each.keyword} | set(map(str, range(plain)))
         lacked = [name for name in _fields(text) if name not in given] if isinstance(text, str) else []
         if lacked:
-            yield Finding(call, _LACKS.format(tree.text(template), lacked[0]), todo=True)
+            yield todo(call, _LACKS.format(tree.text(template), lacked[0]))
 
 
 def _fields(template: str) -> list[str]:
@@ -253,9 +253,9 @@ _EARLY = ", without training: remove the line to continue"
 
 
 @rule("DDP317")
-def stopped_on_purpose(program: Program) -> Iterator[Finding]:
+def stopped_on_purpose(program: Program) -> Findings:
     """A line such as `1/0`, which stops "Run all", becomes `sys.exit()`."""
     for statement in filter(program.names.is_stop, program.tree.live(cst.Expr)):
         early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
         said = "the notebook stops here on purpose, and so does the script" + (_EARLY if early else "")
-        yield Finding(statement, said, (Replace(statement, "sys.exit()"),), todo=early)
+        yield Finding(statement, said, Replace(statement, "sys.exit()"), todo=early)

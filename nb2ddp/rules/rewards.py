@@ -14,7 +14,8 @@ from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
 from nb2ddp.facts.values import values
-from nb2ddp.rules.rule import Finding, rule
+from nb2ddp.rules.rule import Finding, Findings, rule, todo
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import AddToSetup, InsertBefore, Replace, SetKeyword
 from nb2ddp.syntax.tree import Function, Tree, argument, keyword, method
 
@@ -32,27 +33,22 @@ _COMMON = "draws at random, and nothing above seeds it; the script sets one seed
 
 
 @rule("DDP402")
-def unseeded_randomness(program: Program) -> Iterator[Finding]:
+def unseeded_randomness(program: Program) -> Findings:
     """Where a notebook draws at random before training, `set_seed(...)` stands at the top of the script."""
     tree, calls = program.tree, program.execution.calls
     seeds = [(tree.start(call), library) for call in calls(does=Does.SEED) for library in seeded(tree, call)]
     for call in calls(phase=Phase.TOGETHER):
         if program.rewards.is_only_here(call):
             continue
-        if _takes_own_seed(tree, call):
+        if seeds_itself(tree, call) or (_streams(tree, call) and not _is_given_seed(tree, call)):
             text = tree.text(call.func)
             edit = SetKeyword(call, "seed", seed(tree)) if call.args else Replace(call, f"{text}({seed(tree)})")
-            yield Finding(call, f"{text} {_OWN}", (edit,))
+            yield Finding(call, f"{text} {_OWN}", edit)
         elif (library := _drawn_from(tree, call)) and not any(
             at < tree.start(call) and each == library for at, each in seeds
         ):
             setup = AddToSetup(f"set_seed({seed(tree)})  # the same random numbers in every process")
-            yield Finding(call, f"{tree.text(call.func)} {_COMMON}", (setup,))
-
-
-def _takes_own_seed(tree: Tree, call: cst.Call) -> bool:
-    """True for a generator, or the shuffle of a streamed data set, that is given no seed."""
-    return seeds_itself(tree, call) or (_streams(tree, call) and not _is_given_seed(tree, call))
+            yield Finding(call, f"{tree.text(call.func)} {_COMMON}", setup)
 
 
 def _streams(tree: Tree, call: cst.Call) -> bool:
@@ -87,12 +83,11 @@ def _makes_weights(tree: Tree, call: cst.Call) -> bool:
 
 def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
     """True for a call that is given a seed, or told not to draw."""
-    given = [keyword(call, name) for name in ("seed", "random_state", "generator")]
-    if method(call) == "shuffle":
-        given.append(argument(call, "seed", 0))
-    still = keyword(call, "shuffle")
-    stays = still is not None and tree.literal(still.value) is False
-    return stays or any(each is not None and tree.literal(each.value) is not None for each in given)
+    if constant(tree, call, "shuffle") is False:
+        return True
+    first = argument(call, "seed", 0) if method(call) == "shuffle" else None
+    given = (constant(tree, call, name) for name in ("seed", "random_state", "generator"))
+    return any(each is not None for each in (*given, first and tree.literal(first.value)))
 
 
 #: What takes its numbers from the operating system.
@@ -106,7 +101,7 @@ _APART = (
 
 
 @rule("DDP409")
-def reward_drawn_apart(program: Program) -> Iterator[Finding]:
+def reward_drawn_apart(program: Program) -> Findings:
     """A reward that draws at random gets `@same_draws`: the same numbers on all ranks, others at each call."""
     tree, apart = program.tree, list[cst.Call]()
     for entry in program.rewards.entries:
@@ -126,9 +121,9 @@ def reward_drawn_apart(program: Program) -> Iterator[Finding]:
             apart += unseeded
         elif unseeded and "same_draws" not in [tree.text(each.decorator) for each in entry.decorators]:
             message = f"draws different numbers in each process ({tree.text(unseeded[0].func)}) {_ALIKE}"
-            yield Finding(entry, message, (InsertBefore(entry, "@same_draws"),))
+            yield Finding(entry, message, InsertBefore(entry, "@same_draws"))
     for call in dict.fromkeys(apart):
-        yield Finding(call, f"{tree.text(call.func)} draws different numbers in each process {_APART}", todo=True)
+        yield todo(call, f"{tree.text(call.func)} draws different numbers in each process {_APART}")
 
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
@@ -151,7 +146,7 @@ _LOOPS = (cst.For, cst.CompFor, cst.While)
 
 
 @rule("DDP410")
-def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
+def reward_state_of_its_own(program: Program) -> Findings:
     """A reward that counts completions, changes the state of a server, or measures time, gets a `TODO`."""
     tree, seen = program.tree, set[cst.CSTNode]()
     for entry in program.rewards.entries:
@@ -166,7 +161,7 @@ def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
                 reasons.setdefault(_PLACE, place)
         for why, node in reasons.items():
             if node not in seen:  # in a function that several rewards call
-                yield Finding(entry, why.format(tree.text(node)), todo=True)
+                yield todo(entry, why.format(tree.text(node)))
         seen.update(reasons.values())
 
 

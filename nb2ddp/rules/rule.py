@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
 
 
-@dataclass(frozen=True)
 class Finding:
     """One place where a rule applies.
 
-    Attributes:
+    Args:
         node: where it is.
         message: what was found, in one line.
         edits: how the script differs there; none for a finding that only reports.
@@ -30,12 +29,31 @@ class Finding:
         fixed: the script no longer has the problem; None where that follows from the edits.
     """
 
-    node: cst.CSTNode
-    message: str
-    edits: tuple[Edit, ...] = ()
-    severity: Severity | None = None
-    todo: bool = False
-    fixed: bool | None = None
+    def __init__(
+        self,
+        node: cst.CSTNode,
+        message: str,
+        *edits: Edit,
+        severity: Severity | None = None,
+        todo: bool = False,
+        fixed: bool | None = None,
+    ) -> None:
+        self.node, self.message, self.edits = node, message, edits
+        self.severity, self.todo, self.fixed = severity, todo, fixed
+
+
+#: What a rule yields.
+Findings = Iterator[Finding]
+
+
+def todo(node: cst.CSTNode, message: str, *edits: Edit) -> Finding:
+    """A place where a person has something to do: the script has a `TODO` with the message there."""
+    return Finding(node, message, *edits, todo=True)
+
+
+def warning(node: cst.CSTNode, message: str) -> Finding:
+    """A place that a person should look at."""
+    return Finding(node, message, severity=Severity.WARNING)
 
 
 def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
@@ -65,13 +83,13 @@ def shown(source: Source, call: cst.Call) -> str:
     return f"{source.tree.text(call.func)}(...)" if form is None else f"!{form.command}"
 
 
-def made_alone(program: Program, call: cst.Call, made: str, used: str, todo: str) -> Iterator[Finding]:
+def made_alone(program: Program, call: cst.Call, made: str, used: str, needed: str) -> Findings:
     """Let one process of each machine make an object, and use it; a `TODO` where another process needs it."""
     alone = program.placement.alone(call)
     for node, edits in alone.items():
-        yield Finding(node, made if node is call else used, edits)
+        yield Finding(node, made if node is call else used, *edits)
     if not alone:
-        yield Finding(call, todo, todo=True)
+        yield todo(call, needed)
 
 
 def trained(program: Program) -> Iterator[tuple[cst.Call, str]]:
@@ -85,7 +103,7 @@ def trained(program: Program) -> Iterator[tuple[cst.Call, str]]:
 
 
 #: Yields the places in a notebook that have a rule's problem.
-Find = Callable[["Program"], Iterator[Finding]]
+Find = Callable[["Program"], Findings]
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import libcst as cst
 
 from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.effects import gives_a_value, only_looks, shown_as
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Finding, left_out, rule
+from nb2ddp.rules.rule import Finding, Findings, left_out, rule, todo
 from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace, Wrap
 from nb2ddp.syntax.tree import method, small_statements
 
 
 @rule("DDP307")
-def value_only_shown(program: Program) -> Iterator[Finding]:
+def value_only_shown(program: Program) -> Findings:
     """A cell's last expression is printed, as Jupyter shows it."""
     for cell in program.code_cells:
         last = program.last_statement(cell)
@@ -33,7 +32,7 @@ def value_only_shown(program: Program) -> Iterator[Finding]:
             shows = "print" if gives or cell.shows else "sys.displayhook"  # which shows no None
             said = "the notebook shows the cell's last expression; the script prints it"
             before, after = ("", "") if last.value.lpar else ("(", ")")
-            yield Finding(last, said, (Wrap(last, f"{shows}{before}", after),))
+            yield Finding(last, said, Wrap(last, f"{shows}{before}", after))
 
 
 _DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
@@ -49,7 +48,7 @@ _DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script
 
 
 @rule("DDP308")
-def display_call(program: Program) -> Iterator[Finding]:
+def display_call(program: Program) -> Findings:
     """`display(...)` and IPython's display classes are removed; their text is printed."""
     tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
@@ -62,7 +61,7 @@ def display_call(program: Program) -> Iterator[Finding]:
             edit = _without(program, call)
             does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
             message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
-            yield Finding(call, message, (edit,), todo=isinstance(owner, cst.Assign))
+            yield Finding(call, message, edit, todo=isinstance(owner, cst.Assign))
     for use in [use for name in tree.names_read for use in tree.loads(name) if _is_ipython(tree.qualified(use))]:
         target = tree.around(use, cst.AssignTarget)
         if not done.isdisjoint(tree.ancestors(use)):
@@ -70,17 +69,17 @@ def display_call(program: Program) -> Iterator[Finding]:
         if target is not None:
             message = f"{tree.text(target.target)} configures a notebook; the script leaves it out"
             assign = cst.ensure_type(tree.parents[target], cst.Assign)
-            yield Finding(use, message, (Remove(assign, comments_above=True),))
+            yield Finding(use, message, Remove(assign, comments_above=True))
         else:
             chain = tree.extended(use, cst.Attribute, cst.Call)
-            yield Finding(use, f"{tree.text(use)} {_NONE}", (Replace(chain, "None"),), todo=True)
+            yield todo(use, f"{tree.text(use)} {_NONE}", Replace(chain, "None"))
     for statement, module, kept in tree.imports("IPython"):
         if not kept and tree.around(statement, cst.Try) is not None:
             kept = 'raise ImportError("not a notebook")'
         edit = Replace(statement, kept) if kept else Remove(statement, comments_above=True)
-        yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
+        yield Finding(statement, f"{module} {_IMPORTED}", edit)
     for statement, *_ in tree.imports("ipywidgets"):
-        yield Finding(statement, _DRAWS, todo=True)
+        yield todo(statement, _DRAWS)
 
 
 def _without(program: Program, call: cst.Call) -> Edit:
@@ -129,7 +128,7 @@ _CLOSES = "a script cannot show figures; it closes the figure, which the line ab
 
 
 @rule("DDP312")
-def figure_shown(program: Program) -> Iterator[Finding]:
+def figure_shown(program: Program) -> Findings:
     """`plt.show()` becomes `plt.savefig("figure_1.png")`; images are saved to files too."""
     tree = program.tree
     for statement, drawing in program.drawings.items():
@@ -140,32 +139,32 @@ def figure_shown(program: Program) -> Iterator[Finding]:
         suite = list(getattr(tree.parents[line], "body", ()))
         above = suite[suite.index(line) - 1] if line in suite[1:] else line
         if pyplot and ".savefig(" in tree.text(above):
-            yield Finding(statement, _CLOSES, (Replace(statement, f"{pyplot}.close()"),))
+            yield Finding(statement, _CLOSES, Replace(statement, f"{pyplot}.close()"))
             continue
         if alone:
             edits = (*program.placement.on_main_process(statement), *edits)
             code = re.sub(r"\n(?!\n)", "\n" + tree.indentation(line), code)
             edits += (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
-        yield Finding(statement, _SAVED, (Replace(statement, code), *edits))
+        yield Finding(statement, _SAVED, Replace(statement, code), *edits)
 
 
 _MESSAGE = "tqdm.notebook works in a notebook only; the script uses tqdm's terminal bar"
 
 
 @rule("DDP313")
-def notebook_progress_bar(program: Program) -> Iterator[Finding]:
+def notebook_progress_bar(program: Program) -> Findings:
     """`tqdm.notebook` becomes `tqdm`."""
     tree = program.tree
     for attribute in tree.of(cst.Attribute):
         if tree.text(attribute) == "tqdm.notebook":
-            yield Finding(attribute, _MESSAGE, (Replace(attribute, "tqdm"),))
+            yield Finding(attribute, _MESSAGE, Replace(attribute, "tqdm"))
 
 
 _WAITS = "waits for user input, which a script does not get: write its value"
 
 
 @rule("DDP320")
-def marimo_page(program: Program) -> Iterator[Finding]:
+def marimo_page(program: Program) -> Findings:
     """marimo's page output is removed; a widget and `mo.stop(...)` get a `TODO`."""
     tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
@@ -173,14 +172,12 @@ def marimo_page(program: Program) -> Iterator[Finding]:
         if not name.startswith("marimo.") or not done.isdisjoint(tree.ancestors(call)):
             continue
         if name.startswith("marimo.ui.") or name == "marimo.stop":
-            yield Finding(call, f"{name}(...) {_WAITS}", todo=True)
+            yield todo(call, f"{name}(...) {_WAITS}")
         elif (statement := program.alone(call)) is not None:
-            yield Finding(
-                call, f"{name}(...) shows something on a page; the script leaves it out", (Remove(statement),)
-            )
+            yield Finding(call, f"{name}(...) shows something on a page; the script leaves it out", Remove(statement))
             done.add(call)
     for imported, _, kept in tree.imports("marimo"):
         uses = [use for name in tree.binds(imported) for use in tree.loads(name)]
         if not kept and not any(done.isdisjoint(tree.ancestors(use)) for use in uses):
             message = "only the page needs marimo; the script leaves the import out"
-            yield Finding(imported, message, (Remove(imported),))
+            yield Finding(imported, message, Remove(imported))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import ModelKind, model_name, trains_lora
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule, trained
+from nb2ddp.rules.rule import Finding, Findings, rule, todo, trained, warning
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.syntax.arguments import constant, is_closed, passed
 from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace, set_argument
@@ -23,7 +21,7 @@ _STOPS = "fails on a GPU where Unsloth loads the model in another dtype; the scr
 
 
 @rule("DDP214")
-def fixed_precision(program: Program) -> Iterator[Finding]:
+def fixed_precision(program: Program) -> Findings:
     """A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so."""
     tree, training = program.tree, program.training
     loads = [load for load in program.loads if training.is_before_end(load)]
@@ -37,7 +35,7 @@ def fixed_precision(program: Program) -> Iterator[Finding]:
         if True in given.values() and is_closed(tree, call):
             fixed = [name for name, value in given.items() if value is True]
             edits = [set_argument(tree, call, name, values[name]) for name, value in given.items() if value is not ...]
-            yield Finding(call, f"{fixed[0]} = True {_STOPS}", tuple(edits))
+            yield Finding(call, f"{fixed[0]} = True {_STOPS}", *edits)
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
@@ -74,12 +72,12 @@ _LEAST_STEPS = 100
 
 
 @rule("DDP209")
-def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
+def checkpointing_for_a_smaller_gpu(program: Program) -> Findings:
     """A long SFT of a text model trains without gradient checkpointing if the GPU has enough memory."""
     tree, training = program.tree, program.training
     measured = program.model_kind is ModelKind.DENSE_TEXT and program.trains_with_unsloth
     options = program.options
-    if options.split_model or options.batch is not None or not measured or not _asks_for_it(tree):
+    if options.split_model or options.batch is not None or not measured or not asks_for_checkpointing(tree):
         return
     calls = list(trained(program))
     if training.trainer_classes != ["SFTTrainer"] or len(calls) != 1 or _is_unlike_the_measured(program):
@@ -92,10 +90,10 @@ def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
     choice = f"skip_checkpointing_if_it_fits({trainer})"
     is_chosen = choice in map(tree.text, tree.of(cst.Call)) or tree.around(call, cst.For, cst.While) is not None
     if trainer and method(call) == "train" and not is_chosen:
-        yield Finding(call, _FASTER, (InsertAbove(tree.statement(call), choice),))
+        yield Finding(call, _FASTER, InsertAbove(tree.statement(call), choice))
 
 
-def _asks_for_it(tree: Tree) -> bool:
+def asks_for_checkpointing(tree: Tree) -> bool:
     """True unless the notebook says itself that nothing is checkpointed (Unsloth's default is to do it)."""
     given = [tree.literal(each) for each in tree.given("use_gradient_checkpointing")]
     return not given or any(value is not False for value in given)
@@ -120,7 +118,7 @@ _FAILS = (
 
 
 @rule("DDP202")
-def unused_parameters_searched(program: Program) -> Iterator[Finding]:
+def unused_parameters_searched(program: Program) -> Findings:
     """A dense text model with LoRA gets `ddp_find_unused_parameters = False`."""
     tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree, program.loads)
     chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
@@ -131,7 +129,7 @@ def unused_parameters_searched(program: Program) -> Iterator[Finding]:
         if kind is not ModelKind.DENSE_TEXT:
             yield Finding(call, f"{FIELD} is left to {chooses}: {why}")
         elif adapters:
-            yield Finding(call, _FAILS, (set_argument(tree, call, FIELD, "False"),))
+            yield Finding(call, _FAILS, set_argument(tree, call, FIELD, "False"))
 
 
 _PREPARE = re.compile(r".*accelerator\.prepare(_model)?")
@@ -139,7 +137,7 @@ _PREPARED = "Trainer prepares its model itself, and fails with one that is alrea
 
 
 @rule("DDP218")
-def model_prepared_twice(program: Program) -> Iterator[Finding]:
+def model_prepared_twice(program: Program) -> Findings:
     """A model that goes to a Trainer is not handed to `accelerator.prepare` before."""
     tree = program.tree
     models = [argument(trainer, "model", 0) for trainer in program.training.trainers]
@@ -150,11 +148,11 @@ def model_prepared_twice(program: Program) -> Iterator[Finding]:
         if names.isdisjoint(given) and names.isdisjoint(tree.binds(statement)):
             continue
         if len(given) > 1:
-            yield Finding(call, f"{_PREPARED}: remove the model from this call", todo=True)
+            yield todo(call, f"{_PREPARED}: remove the model from this call")
         else:
             is_line = tree.text(statement).strip() == f"{given[0]} = {tree.text(call)}"
             edit = Remove(statement) if is_line else Replace(call, given[0])
-            yield Finding(call, f"{_PREPARED}; the script leaves that to it", (edit,))
+            yield Finding(call, f"{_PREPARED}; the script leaves that to it", edit)
 
 
 _RESUMES = "would start over after a job that ended early; the script saves checkpoints and resumes from the last"
@@ -162,16 +160,16 @@ _UNSEEN = "starts over after a job that ended early: write it as trainer.train()
 
 
 @rule("DDP211")
-def training_goes_on(program: Program) -> Iterator[Finding]:
+def training_goes_on(program: Program) -> Findings:
     """With `--resume`, a script that is started again continues from its last complete checkpoint."""
     for call, trainer in trained(program) if program.options.resume else ():
         checkpoint, given = f"last_checkpoint({trainer})", argument(call, "resume_from_checkpoint", 0)
         if not trainer or method(call) != "train":
-            yield Finding(call, _UNSEEN, todo=True)
+            yield todo(call, _UNSEEN)
         elif given is not None and given.keyword is None:
-            yield Finding(call, _RESUMES, (Replace(given.value, checkpoint),))
+            yield Finding(call, _RESUMES, Replace(given.value, checkpoint))
         else:
-            yield Finding(call, _RESUMES, (set_argument(program.tree, call, "resume_from_checkpoint", checkpoint),))
+            yield Finding(call, _RESUMES, set_argument(program.tree, call, "resume_from_checkpoint", checkpoint))
 
 
 _OTHERS = re.compile(
@@ -184,16 +182,16 @@ _ONE_RUN = """if not is_main_process:
 
 
 @rule("DDP406")
-def run_in_every_process(program: Program) -> Iterator[Finding]:
+def run_in_every_process(program: Program) -> Findings:
     """Only the main process reports to Weights & Biases and other trackers."""
     for call in program.execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
-        yield Finding(call, _REPORTS, (AddToSetup(_ONE_RUN),))
+        yield Finding(call, _REPORTS, AddToSetup(_ONE_RUN))
     for call in program.execution.calls(_OTHERS, phase=Phase.TOGETHER):
         edits: tuple[Edit, ...] = program.placement.on_main_process(call) if program.alone(call) else ()
         does = "; in the script the main process does it" if edits else ": call it in the main process only"
         if not program.placement.runs_alone(call):
             said = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"
-            yield Finding(call, f"{said}{does}", edits, todo=not edits)
+            yield Finding(call, f"{said}{does}", *edits, todo=not edits)
 
 
 #: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
@@ -209,7 +207,7 @@ _NEEDED = "needs an engine in the process, and only the server has one: use mode
 
 
 @rule("DDP210", also_alone=True)
-def completions_from_a_server(program: Program) -> Iterator[Finding]:
+def completions_from_a_server(program: Program) -> Findings:
     """With `vllm-server = true` in pyproject.toml, a vLLM server on one more GPU generates the completions of GRPO."""
     tree, wanted = program.tree, program.options.vllm_server
     trainings = [
@@ -219,21 +217,21 @@ def completions_from_a_server(program: Program) -> Iterator[Finding]:
     for call in trainings if wanted else asked:
         fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
         edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
-        yield Finding(call, _SENT, (*edits, AddToSetup(SEND_WEIGHTS)))
+        yield Finding(call, _SENT, *edits, AddToSetup(SEND_WEIGHTS))
         if wanted and passed(tree, call, "vllm_sampling_params") is not None:
-            yield Finding(call, f"vllm_sampling_params {_SAMPLING}", severity=Severity.WARNING)
+            yield warning(call, f"vllm_sampling_params {_SAMPLING}")
     if wanted and trainings:
         yield from _without_engine(program)
 
 
-def _without_engine(program: Program) -> Iterator[Finding]:
+def _without_engine(program: Program) -> Findings:
     """What a notebook with engines says otherwise where there is none."""
     tree = program.tree
     for load in program.engines:
-        yield Finding(load, _STARTED, (set_argument(tree, load, "fast_inference", "False"),))
+        yield Finding(load, _STARTED, set_argument(tree, load, "fast_inference", "False"))
         by_default = constant(tree, load, "load_in_4bit") is None
         if by_default or any(constant(tree, load, name) not in (None, False) for name in _QUANTISED):
-            yield Finding(load, _PACKED, todo=True)
+            yield todo(load, _PACKED)
     needing = {tree.statement(call): call for call in program.execution.calls(_ENGINE)}
     for call in needing.values():
-        yield Finding(call, f"{tree.text(call.func)}(...) {_NEEDED}", todo=True)
+        yield todo(call, f"{tree.text(call.func)}(...) {_NEEDED}")

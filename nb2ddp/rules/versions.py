@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import libcst as cst
 from packaging.version import Version
@@ -12,7 +11,7 @@ from nb2ddp.facts.loading import has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import Use, available, changes, fitting, uses_unsloth
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule
+from nb2ddp.rules.rule import Finding, Findings, rule, todo
 from nb2ddp.syntax.arguments import constant, is_closed, passed
 from nb2ddp.syntax.edits import Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -26,7 +25,7 @@ _DICTIONARY = "apply_chat_template returns a dictionary since transformers 5; th
 
 
 @rule("DDP212", Severity.WARNING, also_alone=True)
-def gone_from_the_library(program: Program) -> Iterator[Finding]:
+def gone_from_the_library(program: Program) -> Findings:
     """Names and arguments that the versions at hand lack become the new ones, or get a `TODO`."""
     tree = program.tree
     for use, releases, asked in program.lacked:
@@ -40,7 +39,7 @@ def gone_from_the_library(program: Program) -> Iterator[Finding]:
         takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)
         for call in tree.live(cst.Call):
             if method(call) == "apply_chat_template" and _is_of_tokens(tree, call, takes_both):
-                yield Finding(call, _DICTIONARY, (SetKeyword(call, "return_dict", "False"),), Severity.NOTE)
+                yield Finding(call, _DICTIONARY, SetKeyword(call, "return_dict", "False"), severity=Severity.NOTE)
 
 
 def _finding(use: Use, is_asked_for: bool, newest: str, asked: str) -> Finding:
@@ -56,21 +55,21 @@ def _finding(use: Use, is_asked_for: bool, newest: str, asked: str) -> Finding:
     lacked = f"{use.name} {f'was removed after {title} {last}' if last else f'was added in {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
         edit = Replace(use.node.keyword, new)
-        return Finding(use.node, f"{lacked}; the script uses {new}", (edit,), Severity.NOTE)
+        return Finding(use.node, f"{lacked}; the script uses {new}", edit, severity=Severity.NOTE)
     if is_asked_for:
         said = "the requirements ask for a version that has it"
         return Finding(use.node, f"{lacked}; {said}", severity=Severity.NOTE)
     row = changes(use.library).get(use.name)
     advice = f"import it from {use.home}" if use.home else row.advice if row else "remove it"
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
-    return Finding(use.node, f"{lacked}, and {lacks}: {advice}", todo=True)
+    return todo(use.node, f"{lacked}, and {lacks}: {advice}")
 
 
 #: Classes whose models have saving methods of their own (unsloth/models/sentence_transformer.py, decision.py).
 _WITH_OWN = frozenset({"FastSentenceTransformer", "FastDecisionModel"})
 
 
-def _refused(tree: Tree, call: cst.Call) -> Iterator[Finding]:
+def _refused(tree: Tree, call: cst.Call) -> Findings:
     """What Unsloth's saving methods no longer take, or need."""
     plain = [each for each in call.args if each.keyword is None]
     for name, row in changes("unsloth").items() if method(call) else ():
@@ -80,14 +79,14 @@ def _refused(tree: Tree, call: cst.Call) -> Iterator[Finding]:
         if row.position:
             is_open = any(each.star == "*" for each in plain) or not is_closed(tree, call)
             if not is_open and len(plain) <= row.position and passed(tree, call, name) is None:
-                yield Finding(call, f"{method(call)} needs the {name}: {row.advice}", todo=True)
+                yield todo(call, f"{method(call)} needs the {name}: {row.advice}")
         elif given is not None and row.value in ("", tree.literal(given.value)):
             said = f"{method(call)} no longer takes {name} = {tree.text(given.value)}"
             if row.instead:
                 edit = Replace(cst.ensure_type(given.keyword, cst.Name), row.instead)
-                yield Finding(call, f"{said}; the script uses {row.instead}", (edit,), Severity.NOTE)
+                yield Finding(call, f"{said}; the script uses {row.instead}", edit, severity=Severity.NOTE)
             else:
-                yield Finding(call, f"{said}: {row.advice}", todo=True)
+                yield todo(call, f"{said}: {row.advice}")
 
 
 def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from nb2ddp.results import Diagnostic, Severity
 
@@ -41,19 +40,19 @@ class Code:
         return Diagnostic(self.code, self.name, severity, message)
 
 
-INTERNAL: Final = Code("DDP000", "internal-error")
+INTERNAL = Code("DDP000", "internal-error")
 #: What its findings say.
-INTERNAL_SAID: Final = "internal error: {}; nothing is written: please report it with the notebook"
-UNREADABLE: Final = Code("DDP001", "notebook-not-converted")
-STALE: Final = Code("DDP901", "script-out-of-date")
-UNUSED: Final = Code("DDP902", "unused-suppression")
-NOT_WRITTEN: Final = Code("DDP903", "file-not-accessible")
+INTERNAL_SAID = "internal error: {}; nothing is written: please report it with the notebook"
+UNREADABLE = Code("DDP001", "notebook-not-converted")
+STALE = Code("DDP901", "script-out-of-date")
+UNUSED = Code("DDP902", "unused-suppression")
+NOT_WRITTEN = Code("DDP903", "file-not-accessible")
 
-EDITED: Final = Code("DDP904", "edited-by-hand")
-CONFLICT: Final = Code("DDP905", "edits-in-conflict")
-FOREIGN: Final = Code("DDP906", "not-ours-to-replace")
-OTHER_SETTINGS: Final = Code("DDP907", "launch-settings-changed")
-REMEMBERED: Final = Code("DDP908", "options-remembered")
-HIDDEN: Final = Code("DDP909", "module-hidden")
+EDITED = Code("DDP904", "edited-by-hand")
+CONFLICT = Code("DDP905", "edits-in-conflict")
+FOREIGN = Code("DDP906", "not-ours-to-replace")
+OTHER_SETTINGS = Code("DDP907", "launch-settings-changed")
+REMEMBERED = Code("DDP908", "options-remembered")
+HIDDEN = Code("DDP909", "module-hidden")
 
-OWN_CODES: Final = {value.code: value for value in list(vars().values()) if isinstance(value, Code)}
+OWN_CODES = {value.code: value for value in list(vars().values()) if isinstance(value, Code)}

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from nb2ddp.settings import check, given, setting, settings_of
 
 Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
 
 #: An option of sbatch, as a line behind `#SBATCH` has it.
-_SBATCH: Final = re.compile(r"--?[A-Za-z][^\n\r]*")
+_SBATCH = re.compile(r"--?[A-Za-z][^\n\r]*")
 
 
 class OptionsError(ValueError):
@@ -103,9 +103,9 @@ class Settings:
 
 
 #: What pyproject.toml sets.
-SETTINGS: Final = settings_of(Settings)
+SETTINGS = settings_of(Settings)
 #: What the command line sets too.
-TYPED: Final = tuple(each for each in SETTINGS if each.is_typed)
+TYPED = tuple(each for each in SETTINGS if each.is_typed)
 
 
 def arguments(options: Options | Launch, leave_out: tuple[str, ...] = ()) -> list[str]:

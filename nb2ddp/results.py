@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Severity(str, Enum):
-    """How much a finding asks of the reader."""
+    """How much a finding asks of the reader, from the least on."""
 
     NOTE = "note"  #: rewritten; nothing to do
     WARNING = "warning"  #: written, but look at it

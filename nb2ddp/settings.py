@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Made = TypeVar("_Made")
 
@@ -59,27 +59,27 @@ def setting(default: Any, help: str, **more: Any) -> Any:
 
 @cache
 def settings_of(kind: type) -> tuple[Setting, ...]:
-    """The options that a dataclass, and dataclasses in its fields, declare, in their order."""
-    return tuple(_declared(kind))
+    """The options that a dataclass declares, below those of the dataclasses in its fields, in their order."""
+    return (*(each for part in _parts(kind).values() for each in settings_of(part)), *_own(kind))
 
 
-def _declared(kind: Any) -> Iterator[Setting]:
+def _parts(kind: Any) -> dict[str, Any]:
+    """The dataclasses in a dataclass's fields, by the fields' names."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if is_dataclass(hint)}
+
+
+def _own(kind: Any) -> Iterator[Setting]:
+    """The options that a dataclass itself declares."""
     hints = get_type_hints(kind)
     for member in fields(kind):
-        declared, hint = member.metadata.get("setting"), _without_none(hints[member.name])
-        if declared is not None:
+        if declared := member.metadata.get("setting"):
+            hint = hints[member.name]
+            kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            first, *others = (each for each in kinds if each is not NoneType)
+            words = tuple(word for other in others for word in get_args(other))
+            kind = get_origin(first) if get_origin(first) in (frozenset, tuple) else first
             key = declared.key or member.name.replace("_", "-")
-            words = tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))
-            several = get_origin(hint) if get_origin(hint) in (frozenset, tuple) else None
-            kind = int if words else several or hint
             yield replace(declared, key=key, field=member.name, kind=kind, words=words)
-        elif is_dataclass(hint):
-            yield from _declared(hint)
-
-
-def _without_none(hint: Any) -> Any:
-    kinds = [each for each in get_args(hint) if each is not NoneType]
-    return kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
 
 
 def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
@@ -92,12 +92,8 @@ def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     Raises:
         ValueError: the dataclass's own, for values that do not fit together.
     """
-    arguments: dict[str, Any] = {member.field: values[member.key] for member in _own(kind) if member.key in values}
-    hints = get_type_hints(kind)
-    for member in fields(kind):  # type: ignore[arg-type]  # which a TypeVar cannot say to be a dataclass
-        if "setting" not in member.metadata and is_dataclass(hints[member.name]):
-            arguments[member.name] = make(hints[member.name], values)
-    return kind(**arguments)
+    own = {each.field: values[each.key] for each in _own(kind) if each.key in values}
+    return kind(**own, **{name: make(part, values) for name, part in _parts(kind).items()})
 
 
 def check(made: Any, error: type[ValueError]) -> None:
@@ -117,18 +113,11 @@ def check(made: Any, error: type[ValueError]) -> None:
             raise error(f"{setting.key} must be at least {least}, not {value}.")
 
 
-def _own(kind: type) -> Iterator[Setting]:
-    names = {each.name for each in fields(kind) if "setting" in each.metadata}
-    return (each for each in settings_of(kind) if each.field in names)
-
-
 def given(made: Any) -> dict[str, Any]:
     """The values, by key, in which a dataclass that options make differs from its defaults."""
     values: dict[str, Any] = {}
-    for part in fields(made):
-        value = getattr(made, part.name)
-        if "setting" not in part.metadata and is_dataclass(value):
-            values |= given(value)
+    for name in _parts(type(made)):
+        values |= given(getattr(made, name))
     for each in _own(type(made)):
         if (value := getattr(made, each.field)) != each.default:
             values[each.key] = value

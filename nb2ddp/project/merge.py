@@ -15,20 +15,19 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from io import StringIO
 from itertools import accumulate, chain, groupby
-from typing import Final
 
 from nb2ddp.script import stamp
 
 #: What a cell begins with: code, by its number, or text.
-_HEADER: Final = re.compile(r"^# %% (.*)$", re.MULTILINE)
-_CODE: Final = re.compile(r"^# %% Cell (\d+)$", re.MULTILINE)
+_HEADER = re.compile(r"^# %% (.*)$", re.MULTILINE)
+_CODE = re.compile(r"^# %% Cell (\d+)$", re.MULTILINE)
 #: Ends each cell while texts are merged: what is added to the end of one never meets what is added before the next.
-_END: Final = "\x1eend of {}\x1e\n"
-_ENDS: Final = re.compile("\x1eend of [^\x1e]*\x1e\n")
+_END = "\x1eend of {}\x1e\n"
+_ENDS = re.compile("\x1eend of [^\x1e]*\x1e\n")
 #: From this similarity on, of 0 to 1, two cells are versions of one.
-_SAME_CELL: Final = 0.4
+_SAME_CELL = 0.4
 #: Tokens without text of their own.
-_BLANK: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_BLANK = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 #: What a piece of code means, and its text.
 _Part = tuple[str, str]
 #: Number and code of a cell.
@@ -188,16 +187,13 @@ def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
         return
     start = 0
     for cell in old:
-        ratios = [_similarity(cell[1], each[1]) for each in new[start:]]
+        texts = ((cell[1].split("\n"), each[1].split("\n")) for each in new[start:])
+        ratios = [SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in texts]
         best = max(ratios, default=0.0)
         if best > _SAME_CELL:
             place = start + ratios.index(best)
             yield cell, new[place]
             start = place + 1
-
-
-def _similarity(one: str, other: str) -> float:
-    return SequenceMatcher(None, one.split("\n"), other.split("\n"), autojunk=False).ratio()
 
 
 def _prepared(text: str, numbers: dict[str, str]) -> str:
@@ -214,24 +210,20 @@ def _prepared(text: str, numbers: dict[str, str]) -> str:
 
 
 def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
-    """Cut three texts at the runs of lines that all contain: the part before each run, then the run."""
-    ends = (0, 0, 0)
-    for start, size in _common(was, mine, new):
-        yield was[ends[0] : start[0]], mine[ends[1] : start[1]], new[ends[2] : start[2]]
-        ends = (start[0] + size, start[1] + size, start[2] + size)
-        yield (was[start[0] : ends[0]],) * 3
+    """Cut three texts at the lines that all contain: the part before each such line, then the line."""
+    to_mine, to_new = _matched(was, mine), _matched(was, new)
+    starts = (0, 0, 0)
+    for line in sorted(to_mine.keys() & to_new.keys()):
+        ends = (line, to_mine[line], to_new[line])
+        yield was[starts[0] : line], mine[starts[1] : ends[1]], new[starts[2] : ends[2]]
+        yield (was[line : line + 1],) * 3
+        starts = (line + 1, ends[1] + 1, ends[2] + 1)
 
 
-def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """Return each common run's start in the three texts, and its length; last, an empty run at the end."""
-    to_mine, to_new = (SequenceMatcher(None, was, other, autojunk=False).get_matching_blocks() for other in (mine, new))
-    for one in to_mine:
-        for other in to_new:
-            start = max(one.a, other.a)
-            size = min(one.a + one.size, other.a + other.size) - start
-            if size > 0:
-                yield (start, one.b + start - one.a, other.b + start - other.a), size
-    yield (len(was), len(mine), len(new)), 0
+def _matched(one: _Lines, other: _Lines) -> dict[int, int]:
+    """Return the places of the lines that two texts have in common, in the one and in the other; last, their ends."""
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return {start + n: other_start + n for start, other_start, size in blocks for n in range(size or 1)}
 
 
 def _both(was: _Lines, mine: _Lines, new: _Lines) -> _Lines | None:
@@ -243,21 +235,13 @@ def _both(was: _Lines, mine: _Lines, new: _Lines) -> _Lines | None:
 
 def _holds(was: _Lines, one: _Lines, other: _Lines) -> bool:
     """True if one side contains all changes of the other."""
-    gone, written = _changed(was, one)
-    other_gone, _ = _changed(was, other)
+    kept = _matched(was, one)
+    gone, written = {*range(len(was))} - kept.keys(), {*range(len(one))} - {*kept.values()}
     added = Counter(one) - Counter(was)
     if added.total() != len(written) or (Counter(was) - Counter(one)).total() != len(gone):
         return False  # some line was moved
-    return gone <= other_gone and added <= Counter(other) - Counter(was) and not written & _changed(one, other)[0]
-
-
-def _changed(one: _Lines, other: _Lines) -> tuple[set[int], set[int]]:
-    """Return the line numbers that only the first has, and those that only the second has."""
-    gone, written = set(range(len(one))), set(range(len(other)))
-    for match in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
-        gone -= set(range(match.a, match.a + match.size))
-        written -= set(range(match.b, match.b + match.size))
-    return gone, written
+    is_left_out = gone.isdisjoint(_matched(was, other))
+    return is_left_out and added <= Counter(other) - Counter(was) and written <= _matched(one, other).keys()
 
 
 def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
@@ -279,8 +263,7 @@ def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
 
 def _keeps_lines(was: _Lines, other: _Lines) -> bool:
     """True if each changed line was replaced by one line."""
-    changes = SequenceMatcher(None, was, other, autojunk=False).get_opcodes()
-    return all(end - start == other_end - other_start for _, start, end, other_start, other_end in changes)
+    return all(line == place for line, place in _matched(was, other).items())
 
 
 def _line_behind(passed: _Lines, edited: str) -> int:
@@ -292,12 +275,10 @@ def _line_behind(passed: _Lines, edited: str) -> int:
 
 def _same_line(text: str, other: str, number: int) -> int:
     """Return the number of a text's line in another version of the text, or of the line that it became."""
-    line = 1
-    matcher = SequenceMatcher(None, text.split("\n"), other.split("\n"), autojunk=False)
-    for start, other_start, size in matcher.get_matching_blocks():
-        if start < number:
-            line = other_start + min(number - start, size + 1)
-    return line
+    lines = other.split("\n")
+    matched = _matched(text.split("\n"), lines)
+    line = max((each for each in matched if each < number), default=-1)
+    return min(matched.get(line, -1) + min(number - line, 2), len(lines) + 1)
 
 
 def _cell_of(lines: _Lines) -> str:

@@ -171,33 +171,20 @@ def _at(cell: Cell, offset: int) -> Location:
     return Location(cell.number, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
-def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
-    """Name the cells that do not become Python: IPython syntax within what is none, or that no rule may rewrite."""
-    why = "" if all_rules else "without the rules that were left out, "
-    faults = []
-    for number, text in cells.items():
-        try:
-            _parse(text)
-        except (cst.ParserSyntaxError, SyntaxError) as error:
-            if isinstance(error, SyntaxError):
-                reason, line = error.msg, error.lineno
-            else:
-                reason, line = error.message.splitlines()[-1], error.raw_line
-            message = (
-                f"{why}the cell cannot be converted to Python ({reason} in line {line} of the result): write it in"
-                " plain Python"
-            )
-            faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
-    refuse(faults)
-
-
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
-    """Refuse a script that is not Python, or that still contains a placeholder."""
-    try:
-        _parse(text)
-    except (cst.ParserSyntaxError, SyntaxError) as error:
-        _check_cells(cells, all_rules=all_rules)
-        raise _internal(f"the script would not be Python ({error})") from None
+    """Refuse a script that is not Python, or that still contains a placeholder.
+
+    The reason is the cells that do not become Python: IPython syntax within what is none, or that no rule may rewrite.
+    """
+    if fault := _fault(text):
+        why = "" if all_rules else "without the rules that were left out, "
+        faults = []
+        for number, cell in cells.items():
+            if found := _fault(cell):
+                said = f"{why}the cell cannot be converted to Python ({found} of the result): write it in plain Python"
+                faults.append(NotebookError(said, Location(number, 1, 1)).diagnostic)
+        refuse(faults)
+        raise _internal(f"the script would not be Python ({fault})")
     if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
         raise _internal("IPython syntax is left in the script")
 
@@ -206,21 +193,24 @@ def _internal(what: str) -> NotebookError:
     return NotebookError(INTERNAL_SAID.format(what), code=INTERNAL.code)
 
 
-def _parse(text: str) -> None:
-    """Parse a script, with Python's own compiler first, which is ten times as fast.
+def _fault(text: str) -> str:
+    """Why a script is not Python, and in which line; empty where it is, if only that of a newer version than this one.
 
-    Raises:
-        libcst.ParserSyntaxError: it is not Python, nor that of a newer version than this one.
-        SyntaxError: Python can read it, and refuses it: `return` outside of a function.
+    Python's own compiler, which is ten times as fast, comes first; it also refuses what it can read, as `return`
+    outside of a function.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in the notebook's strings
         try:
             compile(text, "script", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, MemoryError) as error:
-            cst.parse_module(text)
+            try:
+                cst.parse_module(text)
+            except cst.ParserSyntaxError as own:
+                return f"{own.message.splitlines()[-1]} in line {own.raw_line}"
             if isinstance(error, SyntaxError) and _is_read(text):
-                raise
+                return f"{error.msg} in line {error.lineno}"
+    return ""
 
 
 def _is_read(text: str) -> bool:

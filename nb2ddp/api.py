@@ -10,7 +10,7 @@ from pathlib import Path
 from nb2ddp.options import Options
 from nb2ddp.project.files import Job, Mode, read
 from nb2ddp.project.inputs import find, script_for
-from nb2ddp.project.outputs import write
+from nb2ddp.project.outputs import finish
 from nb2ddp.project.plan import check_outputs
 from nb2ddp.project.pool import converted, recalling, run
 from nb2ddp.results import Result
@@ -45,8 +45,9 @@ def convert_paths(
     """
     chosen = options or Options()
     notebooks = find([fspath(path) for path in paths])
+    keep = "nothing" if force else ""
     jobs = [
-        Job(notebook.path, script_for(notebook, Path(output_dir)), chosen, notebook.link, notebook.is_named, force)
+        Job(notebook.path, script_for(notebook, Path(output_dir)), chosen, notebook.link, notebook.is_named, keep)
         for notebook in notebooks
     ]
     check_outputs(jobs)
@@ -73,9 +74,9 @@ def convert_file(
             is written.
         OSError: a file cannot be read or written.
     """
-    job = Job(Path(notebook), Path(script), options or Options(), force=force)
-    conversion = converted(job, read(job.notebook), job.options)
-    result = write(job, conversion, recalling(job))
+    job = Job(Path(notebook), Path(script), options or Options(), keep="nothing" if force else "")
+    conversion = converted(job, read(job.notebook))
+    result = finish(job, conversion, recalling(job), Mode.WRITE)
     if result.failure is not None:
         raise FileExistsError(errno.EEXIST, result.failure.message)
     return result

@@ -29,7 +29,7 @@ class DDPExporter(PythonExporter):
         script = Path(FilesWriter(config=self.config).build_directory or folder, target)
         job = Job(Path(folder, f"{name}.ipynb"), script, Options())
         try:
-            conversion = converted(job, nbformat.writes(nb).encode(), job.options)
+            conversion = converted(job, nbformat.writes(nb).encode())
             files = texts(job, conversion, recalling(job)) if "unique_key" in resources else conversion.files
         except NotebookError as error:
             said = (f"{name}.ipynb: {each.location or each.code}: {each.message}" for each in error.diagnostics)

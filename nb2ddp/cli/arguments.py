@@ -11,9 +11,9 @@ from nb2ddp.cli.request import Request
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
-from nb2ddp.project.files import STDIN, Mode, from_here
+from nb2ddp.project.files import STDIN, Job, Mode, from_here
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
-from nb2ddp.project.plan import Choices, NoOutputError, Planned, plan, plan_one
+from nb2ddp.project.plan import Choices, NoOutputError, plan, plan_one
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
 _STREAM = "-"
@@ -22,20 +22,19 @@ _STREAM = "-"
 def _mode(request: Request) -> Mode:
     if request.diff and request.form != "text":
         raise InputError("--diff prints text and cannot be combined with --format")
-    if request.diff:
-        return Mode.DIFF if not request.check else Mode.CHECK
-    return Mode.CHECK if request.check else Mode.WRITE
+    if request.check:
+        return Mode.CHECK
+    return Mode.DIFF if request.diff else Mode.WRITE
 
 
-def planned(request: Request) -> tuple[list[Planned], Mode]:
+def planned(request: Request) -> tuple[list[Job], Mode]:
     """Decide what the positional arguments mean.
 
     Raises:
         ConfigError, InputError, LaunchError, OptionsError: wrong usage.
     """
     paths, mode, output = request.paths, _mode(request), request.output
-    side = request.keep if request.keep in ("mine", "new") else ""
-    choices = Choices(request.given, output, force=request.keep == "nothing", keep=side)
+    choices = Choices(request.given, output, request.keep or "")
     if _STREAM in paths:
         stream = _plan_stream(request, choices, mode)
         return [stream], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
@@ -43,11 +42,11 @@ def planned(request: Request) -> tuple[list[Planned], Mode]:
         paths = (_project(),)
     names_output = output is None and len(paths) == 2
     if names_output and _is_script(Path(paths[1])):
-        return [plan_one(paths[0], Path(paths[1]), choices)], mode
+        return [plan_one(named(paths[0]), Path(paths[1]), choices)], mode
     if output is not None and _is_script(output):
         if len(paths) > 1 or Path(paths[0]).is_dir():
             raise InputError(f"{output} is a file, for the script of one notebook; for several, name a folder")
-        return [plan_one(paths[0], output, choices)], mode
+        return [plan_one(named(paths[0]), output, choices)], mode
     try:
         return plan(paths, choices), mode
     except InputError as error:
@@ -81,15 +80,15 @@ def _is_script(path: Path) -> bool:
     return path.suffix == ".py" and not path.is_dir()
 
 
-def _beside(paths: Sequence[str], choices: Choices) -> list[Planned]:
+def _beside(paths: Sequence[str], choices: Choices) -> list[Job]:
     """Plan a script beside its notebook, as nbconvert and jupytext do; none for a folder, a pattern or several."""
     notebooks = find(paths)
     if len(paths) > 1 or not all(notebook.is_named for notebook in notebooks):
         return []
-    return [plan_one(each.link or str(each.path), script_beside(each), choices) for each in notebooks]
+    return [plan_one(each, script_beside(each), choices) for each in notebooks]
 
 
-def _plan_stream(request: Request, choices: Choices, mode: Mode) -> Planned:
+def _plan_stream(request: Request, choices: Choices, mode: Mode) -> Job:
     if len(request.paths) > 2 or request.output is not None:
         raise InputError("- takes one notebook: nb2ddp - train.py, nb2ddp finetune.ipynb -, or nb2ddp - -")
     first, last = request.paths[0], request.paths[-1]
@@ -97,9 +96,9 @@ def _plan_stream(request: Request, choices: Choices, mode: Mode) -> Planned:
         raise InputError(f"--{mode.value} compares files, and - is not a file")
     if mode is Mode.WRITE and last == _STREAM and request.form != "text":
         raise InputError("with - as output, only the script goes to standard output: leave out --format")
-    notebook: str | Path = STDIN if first == _STREAM else first
+    notebook = named(str(STDIN) if first == _STREAM else first)
     if last == _STREAM:  # there is no last conversion
-        script = Path("train.py" if first == _STREAM else script_beside(named(first)).name)
+        script = Path("train.py" if first == _STREAM else script_beside(notebook).name)
         return plan_one(notebook, script, replace(choices, is_fresh=True))
     if not last.endswith(".py"):
         raise InputError(f"{last}: the name of a script must end in .py")

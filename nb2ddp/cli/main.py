@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,6 @@ from nb2ddp.cli.request import Request
 from nb2ddp.options import TYPED
 from nb2ddp.settings import Setting, settings_of
 
-#: The options that the command alone has.
-REQUESTED = settings_of(Request)
 #: The other commands, in modules of `nb2ddp.cli` that are called as they are, with what `--help` says of them.
 COMMANDS = {
     "run": "convert a notebook, install its packages, and train on all GPUs",
@@ -47,7 +46,7 @@ class _Command(click.Command):
         if name not in COMMANDS:
             return super().make_context(info_name, args, parent, **extra)
         command: click.Command = getattr(import_module(f"nb2ddp.cli.{name}"), name)
-        return command.make_context(f"{info_name} {name}", args[1:], parent, **extra)
+        return command.make_context(f"{info_name} {name}", args[1:], parent, **self.context_settings, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do what the context's own command does."""
@@ -60,22 +59,18 @@ class _Command(click.Command):
             formatter.write_dl([(f"{ctx.info_name} {name}", summary) for name, summary in COMMANDS.items()])
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg]  # older releases of click have none
-    """A whole number, or one of a setting's words."""
+def _number(setting: Setting) -> Callable[[str], Any]:
+    """What reads a whole number, or one of a setting's words."""
 
-    name = "number"
+    def number(text: str) -> Any:
+        if text in setting.words:
+            return text
+        if not text.isdecimal() or int(text) < (setting.least or 0):
+            also = "".join(f" or {word!r}" for word in setting.words)
+            raise click.BadParameter(f"{text!r} is no whole number of at least {setting.least or 0}{also}.")
+        return int(text)
 
-    def __init__(self, setting: Setting) -> None:
-        self.least, self.words = setting.least or 0, setting.words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take a word as it is, and anything else for a number."""
-        if value in self.words:
-            return value
-        if not value.isdecimal() or int(value) < self.least:
-            also = "".join(f" or {word!r}" for word in self.words)
-            self.fail(f"{value!r} is no whole number of at least {self.least}{also}.", param, ctx)
-        return int(value)
+    return number
 
 
 def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
@@ -93,21 +88,22 @@ def _option(setting: Setting) -> click.Option:
     if setting.choices:
         attributes |= {"type": click.Choice(setting.choices), "metavar": "|".join(setting.choices)}
     elif setting.kind is int:
-        attributes["type"] = _Number(setting)
+        attributes["type"] = _number(setting)
     elif setting.kind is Path:
         attributes["type"] = click.Path(path_type=Path)
     elif setting.kind is frozenset:
         attributes |= {"multiple": True, "callback": _codes}
     elif setting.kind is bool:
         attributes["is_flag"] = True
-    return click.Option([setting.short, setting.option] if setting.short else [setting.option], **attributes)
+    names = [setting.field, setting.option, setting.short]
+    return click.Option(list(filter(None, names)), **attributes)
 
 
 @click.command(
     cls=_Command,
     params=[
         click.Argument(["paths"], nargs=-1, metavar="INPUT... [OUTPUT.py]"),
-        *map(_option, (*REQUESTED, *TYPED)),
+        *map(_option, (*settings_of(Request), *TYPED)),
     ],
     epilog=_EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -122,36 +118,22 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-    from nb2ddp.cli.arguments import USAGE_ERRORS
-    from nb2ddp.cli.report import printable
-
-    set_here = {key.replace("_", "-"): value for key, value in options.items() if value not in (None, ())}
-    given = {setting.key: set_here[setting.key] for setting in TYPED if setting.key in set_here}
-    own = {setting.field: set_here[setting.key] for setting in REQUESTED if setting.key in set_here}
-    try:
-        code = execute(Request(paths, given, **own))
-    except USAGE_ERRORS as error:
-        raise click.UsageError(printable(str(error)), ctx) from None
-    ctx.exit(code)
-
-
-def execute(request: Request) -> int:
-    """Convert, print, and return the exit code.
-
-    Raises:
-        ConfigError, InputError, LaunchError, OptionsError: wrong usage; nothing has been written.
-    """
-    from nb2ddp.cli.arguments import planned
-    from nb2ddp.cli.printer import Printer
+    from nb2ddp.cli.arguments import USAGE_ERRORS, planned
+    from nb2ddp.cli.printer import show
     from nb2ddp.cli.report import exit_code, printable
     from nb2ddp.cli.steps import next_steps
     from nb2ddp.project.files import Mode
     from nb2ddp.project.pool import run
 
-    plans, mode = planned(request)
-    jobs = [each.job for each in plans]
-    results = Printer(request, mode).show(run(jobs, mode))
-    if mode is Mode.WRITE and not request.quiet:
-        for line in next_steps(jobs, results):
-            click.echo(printable(line), err=True)
-    return max([0, *(exit_code(r, p.fails_on_warnings) for r, p in zip(results, plans, strict=True))])
+    own = {field: value for field, value in options.items() if value not in (None, ())}
+    given = {setting.key: own.pop(setting.field) for setting in TYPED if setting.field in own}
+    request = Request(paths, given, **own)
+    try:
+        jobs, mode = planned(request)
+        results = show(request, mode, run(jobs, mode))
+        if mode is Mode.WRITE and not request.quiet:
+            for line in next_steps(jobs, results):
+                click.echo(printable(line), err=True)
+    except USAGE_ERRORS as error:
+        raise click.UsageError(printable(str(error)), ctx) from None
+    ctx.exit(max([0, *(exit_code(result, job) for result, job in zip(results, jobs, strict=True))]))

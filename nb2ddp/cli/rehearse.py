@@ -36,11 +36,7 @@ It runs the script: docs/rehearsal.md says how your machine is protected.
 """
 
 
-@click.command(
-    name="rehearse",
-    epilog=_EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(epilog=_EXAMPLES)
 @click.argument("source", metavar="SCRIPT")
 @click.option(
     "--versions",
@@ -147,28 +143,30 @@ def _rehearsed(
     from nb2ddp.rehearsal.plan import PlanError, planned
     from nb2ddp.rehearsal.rehearse import Options, rehearse
 
-    def judged(choose: Callable[[Sequence[str]], Environment]) -> Verdict:
-        plan = planned(script, text, choose)
+    def judged(versions: str | None, why: str = "") -> Verdict:
+        plan = planned(script, text, partial(_environment, versions, why, wanted, tell))
+        if why and options.get("keep"):  # that of the first verdict
+            shutil.rmtree(options["keep"])
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
-    def notebooks(libraries: Sequence[str]) -> Environment:
-        why = ", because those here lack names or arguments that the script uses"
-        made = _notebooks(wanted, libraries, why, tell)
-        if options.get("keep"):  # that of the first verdict
-            shutil.rmtree(options["keep"])
-        return made
-
-    verdict = judged(partial(_environment, versions, wanted, tell))
+    verdict = judged(versions)
     if versions is None and verdict.is_of_versions and uv.found():
         with suppress(uv.UvError, PlanError):  # what these versions came to is told then
-            verdict = judged(notebooks)
+            verdict = judged("notebook", ", because those here lack names or arguments that the script uses")
     return verdict
 
 
 def _environment(
-    versions: str | None, wanted: Wanted, tell: Callable[[str], None], libraries: Sequence[str]
+    versions: str | None, why: str, wanted: Wanted, tell: Callable[[str], None], libraries: Sequence[str]
 ) -> Environment:
     """Return the environment for a script that trains with these libraries.
+
+    Args:
+        versions: as of `run`.
+        why: the notebook's versions are taken, for the line that says so; empty where that follows from the others.
+        wanted: the packages that the script asks for.
+        tell: shows what happens.
+        libraries: those that it trains with.
 
     Raises:
         UvError: an environment cannot be made.
@@ -181,13 +179,8 @@ def _environment(
         return present
     if versions == "newest":
         return environments.made(wanted.with_versions("newest"), libraries, "the newest versions", tell)
-    why = f", as {', '.join(lacking)} is not installed here" if versions is None else ""
-    return _notebooks(wanted, libraries, why, tell)
-
-
-def _notebooks(wanted: Wanted, libraries: Sequence[str], why: str, tell: Callable[[str], None]) -> Environment:
-    from nb2ddp.rehearsal import environments
-
+    if versions is None:
+        why = f", as {', '.join(lacking)} is not installed here"
     made = environments.made(wanted, libraries, f"the notebook's versions{why}", tell)
     return replace(made, is_notebooks=True)
 
@@ -205,7 +198,7 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
     from nb2ddp.notebook.ipynb import read_metadata
     from nb2ddp.notebook.marimo import is_marimo
     from nb2ddp.options import Options
-    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.files import decode, read
     from nb2ddp.project.inputs import named, script_name
     from nb2ddp.rehearsal.environments import Wanted
     from nb2ddp.rehearsal.plan import PlanError
@@ -214,7 +207,7 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
     path = notebook.path
     script = path.resolve().parent / script_name(notebook)
     try:
-        text = decode(content(Job(path, script, Options(), notebook.link)))
+        text = decode(read(path, notebook.link))
         is_script = path.suffix.lower() == ".py" and not is_marimo(text)
         if is_script and (what := hidden(path.stem)):
             raise PlanError(f"Python would import it in place of {what}: call it {other_name(path.stem)}")

@@ -1,23 +1,24 @@
-"""Report the results of a run as text, JSON or GitHub annotations, and choose the exit code."""
+"""Report the results of a run as text, JSON, GitHub annotations or Markdown, and choose the exit code."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from click import style
 
 from nb2ddp.codes import REMEMBERED
-from nb2ddp.project.files import from_here
+from nb2ddp.project.files import Job, from_here
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
-_ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+_ORDER = tuple(Severity)
 #: What a status is called, where that is not its value.
-_STATUSES: Final = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
-_COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
+_STATUSES = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
+_COLORS = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
 def found(result: Result, level: Severity) -> list[Diagnostic]:
@@ -117,7 +118,7 @@ def as_json(results: Sequence[Result]) -> str:
             }
             for result in results
         ],
-        "summary": Counts(results).as_dict(),
+        "summary": counts(results),
     }
     return json.dumps(document, indent=2)
 
@@ -139,46 +140,41 @@ def _json(finding: Diagnostic) -> dict[str, Any]:
     }
 
 
-class Counts:
-    """Numbers of notebooks by status, and of findings by severity."""
+def counts(results: Sequence[Result]) -> dict[str, int]:
+    """Return the number of notebooks, of those with each status, and of findings of each severity, by name."""
+    statuses = Counter(result.status for result in results)
+    severities = Counter(finding.severity for result in results for finding in found(result, Severity.NOTE))
+    return {
+        "notebooks": len(results),
+        **{status.value: statuses[status] for status in Status},
+        **{f"{severity.value}s": severities[severity] for severity in reversed(_ORDER)},
+    }
 
-    def __init__(self, results: Sequence[Result]) -> None:
-        self.notebooks = len(results)
-        self.statuses = Counter(result.status for result in results)
-        severities = Counter(finding.severity for result in results for finding in found(result, Severity.NOTE))
-        self.notes, self.warnings, self.errors = (severities[severity] for severity in _ORDER)
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return {
-            "notebooks": self.notebooks,
-            **{status.value: self.statuses[status] for status in Status},
-            "errors": self.errors,
-            "warnings": self.warnings,
-            "notes": self.notes,
-        }
+def summary(results: Sequence[Result], *, shows_notes: bool = True) -> str:
+    """Return one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes (-v shows them)`.
 
-    def summary(self, *, shows_notes: bool = True) -> str:
-        """Return one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes (-v shows them)`.
-
-        Args:
-            shows_notes: notes are printed, so the line does not say how to see them.
-        """
-        ends = [f"{n} {status_text(status)}" for status in Status if (n := self.statuses[status])]
-        numbers = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
-        how = "" if shows_notes or not self.notes else " (-v shows them)" if self.notes > 1 else " (-v shows it)"
-        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(numbers)}{how}"
+    Args:
+        results: the results of the notebooks.
+        shows_notes: notes are printed, so the line does not say how to see them.
+    """
+    numbers = counts(results)
+    ends = [f"{n} {status_text(status)}" for status in Status if (n := numbers[status.value])]
+    notebooks, *found = (_count(numbers[f"{noun}s"], noun) for noun in ("notebook", "error", "warning", "note"))
+    notes = numbers["notes"]
+    how = "" if shows_notes or not notes else " (-v shows them)" if notes > 1 else " (-v shows it)"
+    return f"{notebooks}: {', '.join(ends) or 'none'}; {', '.join(found)}{how}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def exit_code(result: Result, fails_on_warnings: bool) -> int:
+def exit_code(result: Result, job: Job) -> int:
     """Return a notebook's exit code: 2 if it failed, 1 if it is out of date or a warning counts, else 0."""
     if result.status is Status.FAILED:
         return 2
-    return int(bool(found(result, Severity.WARNING if fails_on_warnings else Severity.ERROR)))
+    return int(bool(found(result, Severity.WARNING if job.fails_on_warnings else Severity.ERROR)))
 
 
 def printable(text: str) -> str:
@@ -194,3 +190,61 @@ def posix(path: Path) -> str:
 def relative(path: Path) -> str:
     """Return a path relative to the current folder if it lies below, else unchanged."""
     return posix(from_here(path))
+
+
+#: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
+_DIFF_LINES = 400
+#: What is shown of a notebook's files.
+_TITLES = {
+    Status.STALE: "Changes to {} if it is converted again",
+    Status.FAILED: "New lines of {} that conflict with your edits",
+}
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Return a Markdown summary: a line per notebook, findings, and stale files.
+
+    Args:
+        results: the results of the notebooks.
+    """
+    lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
+    for result in results:
+        numbers = counts([result])
+        names = f"{_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {status_text(result.status)}"
+        lines.append(f"| {names} | {numbers['errors']} | {numbers['warnings']} | {numbers['notes']} |")
+    needy = [result for result in results if result.needs]
+    if needy:
+        lines += ["", "| Notebook | Needs |", "|---|---|"]
+        lines += [f"| {_cell(posix(each.notebook))} | {_cell('; '.join(each.needs))} |" for each in needy]
+    serious = [(result, each) for result in results for each in found(result, Severity.WARNING)]
+    if serious:
+        lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
+        for result, each in serious:
+            place = posix(result.notebook) + (f", {each.place}" if each.place else "")
+            lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
+    for result in results:
+        if result.status in _TITLES and result.text:
+            title = _TITLES[result.status].format(posix(result.notebook))
+            lines += ["", *_folded(title, _fenced(result.text))]
+    return "\n".join(["## nb2ddp", "", summary(results), "", *lines, ""])
+
+
+def _folded(title: str, content: list[str]) -> list[str]:
+    """Return Markdown that a click unfolds."""
+    return ["<details><summary>", "", _cell(title), "", "</summary>", "", *content, "", "</details>"]
+
+
+def _fenced(diff: str) -> list[str]:
+    """Return a diff as a fenced block; the fence is longer than any in the diff."""
+    lines = [printable(line.expandtabs()) for line in diff.splitlines()]
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
+    left_out = [f"... {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+    return [f"{fence}diff", *lines[:_DIFF_LINES], *left_out, fence]
+
+
+def _cell(text: str) -> str:
+    """Escape text for a cell of a Markdown table; `@name` mentions nobody."""
+    escaped = printable(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    for character in "|`*_[]":
+        escaped = escaped.replace(character, "\\" + character)
+    return escaped.replace("@", "@<!-- -->")

@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from nb2ddp.cli.arguments import USAGE_ERRORS, planned
-from nb2ddp.cli.printer import Printer
+from nb2ddp.cli.printer import show
 from nb2ddp.cli.report import exit_code
 from nb2ddp.cli.request import Request
 from nb2ddp.project import pool
-from nb2ddp.project.files import Job, content, from_here
+from nb2ddp.project.files import Job, from_here, read
 from nb2ddp.project.outputs import texts
 from nb2ddp.project.pool import converted, recalling
 from nb2ddp.rehearsal import environments, stage, uv
@@ -36,11 +36,7 @@ Exit code: that of the launcher; 2 if it was not started.
 """
 
 
-@click.command(
-    name="run",
-    epilog=_EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(epilog=_EXAMPLES)
 @click.argument("source", metavar="INPUT")
 @click.argument("script", metavar="[OUTPUT.py]", required=False)
 @click.option("--gpus", type=click.IntRange(1, 64), help="GPUs to train on (default: all of this machine).")
@@ -54,14 +50,14 @@ def run(ctx: click.Context, /, source: str, script: str | None, gpus: int | None
     """
     request = Request((source, script) if script else (source,), {})
     try:
-        plans, mode = planned(request)
-        if len(plans) != 1:
+        jobs, mode = planned(request)
+        if len(jobs) != 1:
             raise click.UsageError("run takes one notebook", ctx)
-        job = plans[0].job
+        (job,) = jobs
         if job.options.vllm_server:
             raise click.UsageError("start its vLLM server first; nb2ddp INPUT prints the commands", ctx)
-        for result in () if is_dry else Printer(request, mode).show(pool.run([job], mode)):
-            if code := exit_code(result, plans[0].fails_on_warnings):
+        for result in () if is_dry else show(request, mode, pool.run(jobs, mode)):
+            if code := exit_code(result, job):
                 ctx.exit(code)
         start = _start(job, gpus, is_dry=is_dry)
         if is_dry:
@@ -137,7 +133,7 @@ def _start(job: Job, gpus: int | None, *, is_dry: bool) -> _Start:
     """
     file = from_here(job.script.with_name(file_name(job.script.name)))
     if is_dry:
-        text = texts(job, converted(job, content(job), job.options), recalling(job))[file.name]
+        text = texts(job, converted(job, read(job.notebook, job.link)), recalling(job))[file.name]
     else:
         text = file.read_text(encoding="utf-8")
     has_gpu = _has_gpu()

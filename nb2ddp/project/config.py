@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 
 
 #: What the values of a kind of setting are in the file, and what those in a list are.
-_KINDS: Final[Mapping[Any, tuple[type, type | None, str]]] = {
+_KINDS: Mapping[Any, tuple[type, type | None, str]] = {
     int: (int, None, "a whole number"),
     bool: (bool, None, "true or false"),
     frozenset: (list, str, "a list of strings"),
@@ -33,9 +33,9 @@ _KINDS: Final[Mapping[Any, tuple[type, type | None, str]]] = {
     list: (list, dict, "an array of tables"),
 }
 #: The keys of the file.
-KEYS: Final = {**{each.key: each for each in SETTINGS}, "overrides": Setting((), "", kind=list)}
-_FOR_ALL: Final = frozenset({"output-dir", "exclude", "overrides"})
-_OVERRIDE_KEYS: Final = {
+KEYS = {**{each.key: each for each in SETTINGS}, "overrides": Setting((), "", kind=list)}
+_FOR_ALL = frozenset({"output-dir", "exclude", "overrides"})
+_OVERRIDE_KEYS = {
     **{key: each for key, each in KEYS.items() if key not in _FOR_ALL},
     "files": Setting((), "", kind=tuple),
 }
@@ -50,7 +50,7 @@ class Config:
 
     def excludes(self, notebook: Path) -> bool:
         """True if a pattern of `exclude`, relative to the file's folder, matches a notebook."""
-        return matches(self.values.get("exclude", []), notebook, self.path.parent)
+        return self._matches(self.values.get("exclude", []), notebook)
 
     def values_for(self, notebook: Path) -> dict[str, Any]:
         """Return a notebook's settings: the file's, then those of each override that names it; the last wins."""
@@ -58,9 +58,16 @@ class Config:
         if "output-dir" in values:
             values["output-dir"] = self.path.parent / values["output-dir"]
         for override in self.values.get("overrides", []):
-            if matches(override["files"], notebook, self.path.parent):
+            if self._matches(override["files"], notebook):
                 values |= {key: value for key, value in override.items() if key != "files"}
         return values
+
+    def _matches(self, patterns: Sequence[str], notebook: Path) -> bool:
+        """True if a pattern (as in .gitignore, relative to the file's folder) matches a notebook."""
+        place = notebook.parent.resolve() / notebook.name
+        folder = self.path.parent.resolve()
+        is_below = place.is_relative_to(folder)
+        return is_below and GitIgnoreSpec.from_lines(patterns).match_file(place.relative_to(folder).as_posix())
 
 
 def find(folder: Path) -> Config | None:
@@ -138,13 +145,3 @@ def settings(values: Values) -> Settings:
     """
     kinds = {each.key: each.kind for each in SETTINGS if each.kind in (frozenset, tuple, Path)}
     return make(Settings, {key: kinds.get(key, lambda value: value)(value) for key, value in values.items()})
-
-
-def matches(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:
-    """True if a pattern (as in .gitignore, relative to a folder) matches a notebook."""
-    place = notebook.parent.resolve() / notebook.name
-    try:
-        name = place.relative_to(folder.resolve())
-    except ValueError:
-        return False
-    return GitIgnoreSpec.from_lines(patterns).match_file(name.as_posix())

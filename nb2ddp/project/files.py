@@ -117,9 +117,10 @@ class Job:
         options: what to produce.
         link: the notebook's address; empty for a local file.
         is_named: False for one that was found in a folder or by a pattern.
-        force: replace files that were edited by hand or that nb2ddp did not write.
-        keep: which side to take where edits are in conflict with what is new: `mine`, `new`, or "" for neither.
+        keep: which side to take where edits are in conflict with what is new: `mine`, `new`, or "" for neither;
+            `nothing` replaces files that were edited by hand or that nb2ddp did not write.
         notes: what is to be said of its options: which are the last time's, and which differ from those.
+        fails_on_warnings: a warning fails the run.
     """
 
     notebook: Path
@@ -127,9 +128,9 @@ class Job:
     options: Options
     link: str = ""
     is_named: bool = True
-    force: bool = False
     keep: str = ""
     notes: tuple[str, ...] = ()
+    fails_on_warnings: bool = False
 
     @property
     def is_file(self) -> bool:
@@ -162,27 +163,21 @@ class Mode(Enum):
     TEXT = "text"  #: write nothing; the result's text is the script
 
 
-def content(job: Job) -> bytes:
-    """Return the content of a job's notebook.
+def read(path: Path, link: str = "") -> bytes:
+    """Return the content of a regular file, of standard input, or of the notebook that a link shows.
+
+    Args:
+        path: the file; not asked for where there is a link.
+        link: the notebook's address; empty for a local file.
 
     Raises:
-        NotebookError: it does not exist, is not a file, or its link leads to none.
+        NotebookError: there is no such file, it is not a regular file, or the link leads to none.
         OSError: it cannot be read.
     """
-    if job.link:
+    if link:
         from nb2ddp.project.links import fetch
 
-        return fetch(job.link)
-    return read(job.notebook)
-
-
-def read(path: Path) -> bytes:
-    """Return the content of a regular file or of standard input.
-
-    Raises:
-        NotebookError: there is no such file, or it is not a regular file.
-        OSError: it cannot be read.
-    """
+        return fetch(link)
     if path == STDIN:
         return sys.stdin.buffer.read()
     if path.is_dir():
@@ -204,18 +199,6 @@ def near(path: Path) -> str:
     stems = {each: each for each in _COMMANDS} | {Path(name).stem: str(path.with_name(name)) for name in names}
     found = difflib.get_close_matches(path.stem, stems, n=1, cutoff=0.7)
     return f"; did you mean {stems[found[0]]}?" if found else ""
-
-
-def unified_diff(before: str, after: str, name: str, before_name: str | None = None) -> str:
-    """Return the unified diff of two texts, with a line end after each line; empty if they are equal.
-
-    Args:
-        before, after: the texts.
-        name: their name in the header.
-        before_name: the first text's name, if different.
-    """
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), before_name or name, name, lineterm="")
-    return "".join(f"{line}\n" for line in lines)
 
 
 def decode(content: bytes) -> str:

@@ -10,24 +10,24 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
 
 from nb2ddp import __version__
-from nb2ddp.options import LaunchError, OptionsError, typed
-from nb2ddp.project.config import ConfigError
-from nb2ddp.project.files import STDIN, default_folder, read, replace
+from nb2ddp.options import TYPED, LaunchError, Options, OptionsError, typed
+from nb2ddp.project.config import ConfigError, settings
+from nb2ddp.project.files import STDIN, Job, default_folder, read, replace
 from nb2ddp.results import Conversion, NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp
+from nb2ddp.settings import given
 
-Convert = Callable[[bytes, Mapping[str, Any]], Conversion]
+Convert = Callable[[Job, bytes, Options], Conversion]
 #: What nobody asked for in this time, in seconds, is forgotten.
-LIFETIME: Final = 400 * 24 * 3600
+LIFETIME = 400 * 24 * 3600
 #: How many versions of a notebook are tried, from the newest.
-_VERSIONS: Final = 30
+_VERSIONS = 30
 
 
 def remember(texts: Iterable[str]) -> None:
@@ -39,12 +39,12 @@ def remember(texts: Iterable[str]) -> None:
                 replace({_kept(line.digest): text.encode()})
 
 
-def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
+def recall(job: Job, convert: Convert, line: Stamp) -> str | None:
     """Return a file as nb2ddp wrote it.
 
     Args:
-        notebook: its notebook.
-        convert: converts a notebook's content for the same script, with other options of the command line.
+        job: the notebook and the script.
+        convert: converts a notebook's content for the same script, with other options.
         line: the file's line `convert again:`.
 
     Returns:
@@ -55,7 +55,7 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
         os.utime(_kept(line.digest))
         if stamp.read(text) == Stamp(line.command, line.version, line.digest, is_intact=True):
             return text
-    return next(_made_again(notebook, convert, line), None) if line.version == __version__ else None
+    return next(_made_again(job, convert, line), None) if line.version == __version__ else None
 
 
 def prune() -> None:
@@ -70,14 +70,15 @@ def _kept(digest: str) -> Path:
     return default_folder() / "written" / digest[:2] / digest[2:]
 
 
-def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:
+def _made_again(job: Job, convert: Convert, line: Stamp) -> Iterator[str]:
     try:
         options = typed(shlex.split(line.command))
     except ValueError:
         return
-    for content in _versions(notebook):
+    own = {key: value for key, value in given(job.options).items() if key not in {each.key for each in TYPED}}
+    for content in _versions(job.notebook):
         with suppress(NotebookError, ConfigError, LaunchError, OptionsError):
-            for text in convert(content, options).files.values():
+            for text in convert(job, content, settings({**own, **options}).options).files.values():
                 stamped = stamp.read(text)
                 if stamped is not None and stamped.digest == line.digest:
                     yield text
@@ -91,14 +92,9 @@ def _versions(notebook: Path) -> Iterator[bytes]:
         yield read(notebook)
     log = git(notebook.parent, "log", "--format=%H", f"--max-count={_VERSIONS}", "--", notebook.name)
     for revision in (log or b"").decode().split():
-        content = at(revision, notebook)
+        content = git(notebook.parent, "show", f"{revision}:./{notebook.name}")
         if content is not None:
             yield content
-
-
-def at(revision: str, file: Path) -> bytes | None:
-    """Return a file's content in a git revision; None if it is not there."""
-    return git(file.parent, "show", f"{revision}:./{file.name}")
 
 
 def git(folder: Path, *arguments: str) -> bytes | None:

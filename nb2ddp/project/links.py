@@ -9,32 +9,21 @@ import re
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from nb2ddp import __version__
 from nb2ddp.results import NotebookError
+from nb2ddp.toml import tables
 
 #: No notebook is larger, with its pictures; in bytes.
-LARGEST: Final = 100 * 2**20
+LARGEST = 100 * 2**20
 #: Seconds that the other side may be silent.
-_SECONDS: Final = 30
+_SECONDS = 30
 _WEB_PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
 
-#: Where the file is that a page shows: a pattern of the address without `https://`, and the address of the file.
-TABLE: Final[tuple[tuple[str, str], ...]] = (
-    (r"(?:www\.)?github\.com/([^/]+/[^/]+)/(?:blob|raw)/(.+)", r"raw.githubusercontent.com/\1/\2"),
-    (r"colab\.research\.google\.com/github/([^/]+/[^/]+)/blob/(.+)", r"raw.githubusercontent.com/\1/\2"),
-    (r"(?:www\.)?huggingface\.co/(.+)/blob/(.+)", r"huggingface.co/\1/resolve/\2"),
-)
-#: Pages that open a notebook of another place, which a parameter names.
-_OPENERS: Final = {
-    "colab.research.google.com": "fileId",
-    "www.kaggle.com": "src",
-    "kaggle.com": "src",
-}
 _KAGGLE_PAGE = re.compile(r"(?:www\.)?kaggle\.com/(?:code|kernels)/(?P<name>[^/]+/[^/]+)/?")
 
 
@@ -52,7 +41,7 @@ def file_address(link: str) -> str:
     parts = urlsplit(link)
     if parts.scheme.lower() != "https" or not parts.hostname:
         raise NotebookError(f"{link}: only https links are fetched")
-    parameter = _OPENERS.get(parts.hostname, "")
+    parameter = tables(__file__)["openers"].get(parts.hostname, "")
     named = {**parse_qs(parts.query), **parse_qs(parts.fragment)}.get(parameter, [])
     if named and is_link(named[0]):
         return file_address(named[0])
@@ -62,9 +51,9 @@ def file_address(link: str) -> str:
             f"{link}: Kaggle requires a login; use `kaggle kernels pull {match['name']}`, "
             "or File > Download notebook on the notebook's page"
         )
-    for pattern, address in TABLE:
-        if match := re.fullmatch(pattern, page):
-            return f"https://{match.expand(address)}"
+    for row in tables(__file__)["page"]:
+        if match := re.fullmatch(row["address"], page):
+            return f"https://{match.expand(row['file'])}"
     return parts._replace(fragment="").geturl()
 
 

@@ -6,13 +6,14 @@ whose edits stand where the notebook changed too, is left alone, and with it all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, OTHER_SETTINGS, REMEMBERED, STALE
 from nb2ddp.project import files, history, inputs
-from nb2ddp.project.files import Job
+from nb2ddp.project.files import Job, Mode
 from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
@@ -43,9 +44,11 @@ class Output:
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff."""
+        """The change as a unified diff, with a line end after each line."""
         name = self.path.as_posix()
-        return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
+        texts = self.before.splitlines(), self.after.splitlines()
+        lines = difflib.unified_diff(*texts, name if self.before else "/dev/null", name, lineterm="")
+        return "".join(f"{line}\n" for line in lines)
 
 
 def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
@@ -61,13 +64,13 @@ def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
         OSError: the file cannot be read.
     """
     before = files.text_of(path)
-    line = stamp.read(before)
+    line, forced = stamp.read(before), job.keep == "nothing"
     unchanged = Output(path, before, before)
     if before and job.is_file and files.identities(path) & files.identities(job.notebook):
         return replace(unchanged, refusal=FOREIGN.found(_INPUT.format(path)))
-    if line and not job.force and is_of_another(job, line.notebook):
+    if line and not forced and is_of_another(job, line.notebook):
         return replace(unchanged, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
-    if not before.strip() or job.force or before == converted or (line and line.is_intact):
+    if not before.strip() or forced or before == converted or (line and line.is_intact):
         return Output(path, before, converted)
     if line is None:
         return replace(unchanged, refusal=FOREIGN.found(_FOREIGN.format(path)))
@@ -116,13 +119,10 @@ def _merged(edited: Output, converted: str, base: str | None, side: str) -> Outp
         return replace(edited, refusal=CONFLICT.found(_UNKNOWN.format(path)))
     merged = merge(base, before, converted, side)
     if merged.conflicts:
-        refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(map(_place, merged.conflicts))))
+        places = (f"line {each.line}{f', cell {each.cell}' if each.cell else ''}" for each in merged.conflicts)
+        refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(places)))
         return replace(edited, refusal=refusal, conflicts=merged.conflicts)
     return Output(path, before, merged.text, is_edited=merged.text != converted)
-
-
-def _place(conflict: Conflict) -> str:
-    return f"line {conflict.line}" + (f", cell {conflict.cell}" if conflict.cell else "")
 
 
 def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]:
@@ -147,62 +147,41 @@ def is_of_another(job: Job, named: str) -> bool:
     return there.exists() and not files.identities(there) & files.identities(job.notebook)
 
 
-def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
-    """Write a conversion's files where they differ.
+def finish(job: Job, conversion: Conversion, recall: Recall, mode: Mode) -> Result:
+    """Write a conversion's files where they differ; or write nothing, and say what would change, as `Mode` asks.
 
     Raises:
         OSError: a file cannot be read or written; none has changed.
     """
-    history.remember(conversion.files.values())
-    for name in conversion.files:
-        files.check_target(job.script.parent / name)
+    if mode is Mode.TEXT:
+        text = conversion.files[job.script.name]
+        return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
+    if mode is Mode.WRITE:
+        history.remember(conversion.files.values())
+        for name in conversion.files:
+            files.check_target(job.script.parent / name)
     outputs = outputs_of(job, conversion, recall)
     if failure := refused(job, outputs):
         return failure
-    differing = {output.path: output.after.encode("utf-8", "surrogateescape") for output in outputs if output.differs}
-    if differing:
-        files.replace(differing)
-    merged = tuple(output.path for output in outputs if output.differs and output.is_edited)
-    status = Status.CONVERTED if differing else Status.UNCHANGED
-    diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
-    written = tuple(reversed(differing))
-    about = conversion.needs, conversion.trainings
-    return Result(job.notebook, job.script, status, diagnostics, written, merged, "", *about)
-
-
-def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
-    """Say which files `write` would change.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    outputs = outputs_of(job, conversion, recall)
-    if failure := refused(job, outputs):
-        return failure
-    stale = [output.path for output in reversed(outputs) if output.differs]
-    findings = [*doubts(job, outputs), *_edited(outputs)]
-    if stale:
-        names = " and ".join(str(path) for path in stale)
-        if job.script.exists():
-            said = f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"
-        else:
-            said = f"{job.script} does not exist: convert"
-        findings.insert(0, STALE.found(said))
-    status = Status.STALE if stale else Status.UNCHANGED
-    text = "".join(output.diff for output in reversed(outputs))
+    differing = [output for output in outputs if output.differs]
+    changed, names = Status.STALE, tuple(output.path for output in reversed(differing))
+    merged, needs, text = tuple[Path, ...](), tuple[str, ...](), ""
+    if mode is Mode.WRITE:
+        files.replace({output.path: output.after.encode("utf-8", "surrogateescape") for output in differing})
+        merged = tuple(output.path for output in differing if output.is_edited)
+        changed, needs = Status.CONVERTED, conversion.needs
+    else:
+        text = "".join(output.diff for output in reversed(differing))
+    findings = list(doubts(job, outputs)) if mode is not Mode.DIFF else []
+    if mode is Mode.CHECK:
+        findings = [*_stale(job, names), *findings]
+        for output in reversed(outputs):
+            if output.is_edited:
+                message = f"{output.path} was edited by hand; converting again keeps the edits"
+                findings.append(EDITED.found(message, Severity.WARNING))
+    status = changed if differing else Status.UNCHANGED
     diagnostics = (*findings, *conversion.diagnostics)
-    about = tuple(stale), (), text, (), conversion.trainings
-    return Result(job.notebook, job.script, status, diagnostics, *about)
-
-
-def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
-    """Show what `write` would change, as a unified diff of each file.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    result = check(job, conversion, recall)
-    return result if result.failure else replace(result, diagnostics=conversion.diagnostics)
+    return Result(job.notebook, job.script, status, diagnostics, names, merged, text, needs, conversion.trainings)
 
 
 def texts(job: Job, conversion: Conversion, recall: Recall) -> dict[str, str]:
@@ -226,11 +205,12 @@ def refused(job: Job, outputs: list[Output]) -> Result | None:
     return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
 
 
-def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
-    for output in reversed(outputs):
-        if output.is_edited:
-            message = f"{output.path} was edited by hand; converting again keeps the edits"
-            yield EDITED.found(message, Severity.WARNING)
+def _stale(job: Job, paths: Sequence[Path]) -> Iterator[Diagnostic]:
+    if paths and job.script.exists():
+        names = " and ".join(map(str, paths))
+        yield STALE.found(f"{names} {'are' if len(paths) > 1 else 'is'} out of date: convert again")
+    elif paths:
+        yield STALE.found(f"{job.script} does not exist: convert")
 
 
 def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:

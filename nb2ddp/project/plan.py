@@ -7,31 +7,23 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from nb2ddp.options import Options, arguments, typed
 from nb2ddp.project import config
-from nb2ddp.project.files import Job, from_here, identities
-from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, named, script_for
+from nb2ddp.project.files import Job, from_here, identities, text_of
+from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, script_for
 from nb2ddp.project.outputs import is_of_another
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_files
 from nb2ddp.settings import settings_of
 
 #: The keys of what shapes a conversion.
-_OF_A_JOB: Final = frozenset(each.key for each in settings_of(Options))
+_OF_A_JOB = frozenset(each.key for each in settings_of(Options))
 
 
 class NoOutputError(InputError):
     """No output was named."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One notebook to convert, and whether a warning fails the run."""
-
-    job: Job
-    fails_on_warnings: bool
 
 
 @dataclass(frozen=True)
@@ -41,18 +33,17 @@ class Choices:
     Attributes:
         given: settings by the keys of `options.TYPED`; they override those of pyproject.toml.
         output: the folder of the scripts, stronger than that of pyproject.toml.
-        force, keep: as for `Job`.
+        keep: as for `Job`.
         is_fresh: the script's last conversion does not count.
     """
 
     given: Mapping[str, Any]
     output: Path | None = None
-    force: bool = False
     keep: str = ""
     is_fresh: bool = False
 
 
-def plan(paths: Sequence[str], choices: Choices) -> list[Planned]:
+def plan(paths: Sequence[str], choices: Choices) -> list[Job]:
     """Plan a run over several notebooks.
 
     Args:
@@ -63,19 +54,18 @@ def plan(paths: Sequence[str], choices: Choices) -> list[Planned]:
         ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
     """
     notebooks = [notebook for notebook in find(paths) if not _is_excluded(notebook.path)]
-    planned = [_planned(notebook, choices) for notebook in notebooks]
-    check_outputs([each.job for each in planned])
-    return planned
+    jobs = [_job(notebook, choices) for notebook in notebooks]
+    check_outputs(jobs)
+    return jobs
 
 
-def plan_one(argument: str | Path, script: Path, choices: Choices) -> Planned:
+def plan_one(notebook: Input, script: Path, choices: Choices) -> Job:
     """Plan the conversion of one notebook (a file or a link) to a given script; see `plan`."""
-    notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
     if not notebook.link:
         check_source(notebook.path)
-    planned = _planned(notebook, choices, script)
-    check_outputs([planned.job])
-    return planned
+    job = _job(notebook, choices, script)
+    check_outputs([job])
+    return job
 
 
 def _is_excluded(notebook: Path) -> bool:
@@ -83,7 +73,7 @@ def _is_excluded(notebook: Path) -> bool:
     return project is not None and project.excludes(notebook)
 
 
-def _planned(notebook: Input, choices: Choices, script: Path | None = None) -> Planned:
+def _job(notebook: Input, choices: Choices, script: Path | None = None) -> Job:
     project = config.find(notebook.path.parent)
     configured = project.values_for(notebook.path) if project else {}
     settings = config.settings({key: value for key, value in configured.items() if key not in _OF_A_JOB})
@@ -96,11 +86,11 @@ def _planned(notebook: Input, choices: Choices, script: Path | None = None) -> P
                 _NO_OUTPUT.format(shlex.quote(str(notebook.path.parent)), shlex.quote(str(notebook.path)))
             )
         script = from_here(script_for(notebook, folder, top))
-    job = Job(notebook.path, script, Options(), notebook.link, notebook.is_named, choices.force, choices.keep)
-    return Planned(_with_options(job, configured, choices), settings.fail_on_warnings)
+    about = notebook.link, notebook.is_named, choices.keep, (), settings.fail_on_warnings
+    return _with_options(Job(notebook.path, script, Options(), *about), configured, choices)
 
 
-_NO_OUTPUT: Final = "Say where the scripts go: nb2ddp {} -o scripts for a folder, nb2ddp {} train.py for one notebook"
+_NO_OUTPUT = "Say where the scripts go: nb2ddp {} -o scripts for a folder, nb2ddp {} train.py for one notebook"
 
 
 def _with_options(job: Job, configured: Mapping[str, Any], choices: Choices) -> Job:
@@ -123,7 +113,7 @@ def _with_options(job: Job, configured: Mapping[str, Any], choices: Choices) -> 
 def _last(job: Job) -> Mapping[str, Any] | None:
     """Return the options in a script's first lines, by key; None if it is missing or another notebook's."""
     try:
-        line = stamp.read(job.script.read_text(encoding="utf-8", errors="surrogateescape"))
+        line = stamp.read(text_of(job.script))
         return None if line is None or is_of_another(job, line.notebook) else typed(shlex.split(line.command))
     except (OSError, ValueError):
         return None

@@ -6,29 +6,23 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
-from typing import Any
 
 from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
-from nb2ddp.options import TYPED, LaunchError, Options, OptionsError
+from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
-from nb2ddp.project.config import settings
-from nb2ddp.project.files import Job, Mode, content, decode, reason
+from nb2ddp.project.files import Job, Mode, decode, read, reason
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Status
-from nb2ddp.settings import given
 
 #: What refuses a notebook in which no Trainer trains; found in a folder, it is skipped.
 NO_TRAINER = ("DDP002", "DDP003")
 #: Fewer notebooks than this for each process do not repay starting it (about one second).
 JOBS_A_PROCESS = 4
-
-
-_DO = {Mode.WRITE: outputs.write, Mode.CHECK: outputs.check, Mode.DIFF: outputs.difference}
 
 
 def run(
@@ -72,9 +66,8 @@ def convert_job(job: Job, mode: Mode) -> Result:
         mode: what to do with the conversion.
     """
     try:
-        if mode not in _DO:
-            return _as_text(job)
-        return _DO[mode](job, converted(job, content(job), job.options), recalling(job))
+        conversion = converted(job, read(job.notebook, job.link))
+        return outputs.finish(job, conversion, recalling(job), mode)
     except NotebookError as error:
         return _failed(job, *error.diagnostics)
     except (LaunchError, OptionsError) as error:
@@ -86,31 +79,21 @@ def convert_job(job: Job, mode: Mode) -> Result:
     return _failed(job, failure)
 
 
-def converted(job: Job, source: bytes, options: Options) -> Conversion:
-    """Convert the content of a job's notebook, with the job's options or others.
+def converted(job: Job, source: bytes, options: Options | None = None) -> Conversion:
+    """Convert the content of a job's notebook, with the job's options if none are given.
 
     Raises:
         NotebookError, OptionsError, LaunchError: as of `convert_source`.
     """
     from nb2ddp.convert import convert_source
 
-    return convert_source(decode(source), job.name, job.script.name, options, job.notebook.name, job.reference)
+    chosen = options or job.options
+    return convert_source(decode(source), job.name, job.script.name, chosen, job.notebook.name, job.reference)
 
 
 def recalling(job: Job) -> outputs.Recall:
     """Return a function that returns the files that earlier conversions of a job wrote."""
-    own = {key: value for key, value in given(job.options).items() if key not in {each.key for each in TYPED}}
-
-    def convert(source: bytes, options: Mapping[str, Any]) -> Conversion:
-        return converted(job, source, settings({**own, **options}).options)
-
-    return partial(history.recall, job.notebook, convert)
-
-
-def _as_text(job: Job) -> Result:
-    conversion = converted(job, content(job), job.options)
-    text = conversion.files[job.script.name]
-    return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
+    return partial(history.recall, job, converted)
 
 
 def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int) -> Iterator[Result]:

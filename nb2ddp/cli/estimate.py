@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,11 +34,7 @@ class UnknownError(ShapeError):
     """Nothing tells the batch of a training, or its longest row."""
 
 
-@click.command(
-    name="estimate",
-    epilog=_EXAMPLES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(epilog=_EXAMPLES)
 @click.argument("source", metavar="INPUT")
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of the longest row (default: the notebook's limit).")
 @click.option("--gpu", "names", multiple=True, metavar="NAME", help="A GPU, such as H100 or 48GB; may be repeated.")
@@ -55,48 +51,23 @@ def estimate(
     the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
     gc.disable()  # the process ends with the answer; collecting would take a tenth of its time
-    from nb2ddp.options import Options
-    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.files import decode, read
     from nb2ddp.project.inputs import named
     from nb2ddp.results import NotebookError
 
     notebook = named(source)
     try:
         kinds = [gpu_of(name) for name in names or SHOWN]
-        text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
-        answers = answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
+        trainings = trainings_in(decode(read(notebook.path, notebook.link)), notebook.path)
+        if not trainings:
+            raise NotebookError("nb2ddp finds no training in it: it builds no training arguments")
+        trainings = [replace(training, tokens=tokens) for training in trainings] if tokens else trainings
+        answers = _answers(trainings, notebook.path.parent, kinds, gpus, offline=offline)
     except (NotebookError, ShapeError, GpuError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         click.echo(f"{source}: {reason.removeprefix(f'{source}: ')}", err=True)
         ctx.exit(2)
     click.echo(as_json(answers) if form == "json" else "\n\n".join("\n".join(lines(each)) for each in answers))
-
-
-def answers_in(
-    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
-) -> list[Answer]:
-    """Return the estimate of each training of a notebook or script.
-
-    Args:
-        text: its content.
-        path: its file.
-        kinds: the GPUs to try.
-        gpus: GPUs of the job.
-        tokens: length of the longest row, or None for the notebook's limit.
-        offline: do not ask the hub.
-
-    Raises:
-        NotebookError: it cannot be read, or trains nothing.
-        ShapeError: the size of its model, its batch or its longest row is unknown.
-        OSError: a file cannot be read.
-    """
-    from nb2ddp.results import NotebookError
-
-    trainings = trainings_in(text, path)
-    if not trainings:
-        raise NotebookError("nb2ddp finds no training in it: it builds no training arguments")
-    trainings = [replace(training, tokens=tokens) for training in trainings] if tokens else trainings
-    return _answers(trainings, path.parent, kinds, gpus, offline=offline)
 
 
 def trainings_in(text: str, path: Path) -> list[Training]:
@@ -129,43 +100,40 @@ def in_one_line(found: Sequence[Training], folder: Path, gpus: int) -> str:
         return ""
 
 
-def _unknown(trainings: Sequence[Training]) -> str:
-    """Return what nothing tells of the trainings, and what to do; empty if all is known."""
-    if not all(training.per_device for training in trainings):
-        return "the notebook computes its batch; write per_device_train_batch_size and its accumulation as numbers"
-    if not all(training.tokens for training in trainings):
-        return "the notebook computes its longest row; give it with --tokens"
-    return ""
-
-
 def _answers(
     trainings: Sequence[Training], folder: Path, kinds: Sequence[Gpu], gpus: int, *, offline: bool
 ) -> list[Answer]:
-    if unknown := _unknown(trainings):
-        raise UnknownError(f"unknown: {unknown}")
-    shapes = {training.model: shape_of(_model(training.model, folder), offline=offline) for training in trainings}
+    if not all(training.per_device for training in trainings):
+        raise UnknownError(
+            "unknown: the notebook computes its batch; write per_device_train_batch_size and its accumulation as"
+            " numbers"
+        )
+    if not all(training.tokens for training in trainings):
+        raise UnknownError("unknown: the notebook computes its longest row; give it with --tokens")
+    shapes = {
+        name: shape_of(str(folder / name) if name and (folder / name).is_dir() else name, offline=offline)
+        for name in {training.model for training in trainings}
+    }
     return [answer(training, shapes[training.model], kinds, gpus) for training in trainings]
-
-
-def _model(name: str, folder: Path) -> str:
-    """Return a model's name, or its folder beside the notebook if it names one."""
-    return str(folder / name) if name and (folder / name).is_dir() else name
 
 
 def lines(estimate: Answer) -> list[str]:
     """Return the lines about one training for a terminal."""
     training, shape = estimate.training, estimate.shape
     size = f"{shape.parameters / 1e9:.1f}B parameters ({shape.source})"
-    method = f"{training.precision} LoRA (r = {training.rank})" if training.rank else "full fine-tuning"
-    if training.precision != "full":
-        method = method.replace("bit", "-bit")
+    adapters = f"{training.precision.replace('bit', '-bit')} LoRA (r = {training.rank})"
+    method = adapters if training.rank else "full fine-tuning"
     text = [
         f"{training.model or 'the model'}: {size}",
         f"{training.trainer or 'training'}, {method}, {counted(estimate)}",
         "",
         f"{'':20}{'fits':18}{'rows at a time':18}{'checkpointing':16}peak memory",
     ]
-    text += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(estimate)]
+    for fit in estimate.fits:
+        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
+        rows = f"{fit.rows} x {fit.pieces}" + (f" x {estimate.processes} GPUs" if estimate.processes > 1 else "")
+        on, peak = "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
+        text.append(f"{fit.gpu.name:20}{fits:18}{rows:18}{on:16}{peak:>8}")
     if any(fit.needs_option for fit in estimate.fits):
         text.append("with batch size 1: convert with --batch 1")
     if not any(fit.fits for fit in estimate.fits):
@@ -175,14 +143,6 @@ def lines(estimate: Answer) -> list[str]:
     if not estimate.is_measured:
         text.append("Models of this family were not measured: the real peak may differ by half of this figure.")
     return text
-
-
-def cells(estimate: Answer) -> Iterator[tuple[str, str, str, str, str]]:
-    """Return a row per GPU: name, whether it fits, per-device batch, checkpointing, peak memory."""
-    for fit in estimate.fits:
-        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
-        rows = f"{fit.rows} x {fit.pieces}" + (f" x {estimate.processes} GPUs" if estimate.processes > 1 else "")
-        yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
 
 
 def as_json(answers: Sequence[Answer]) -> str:

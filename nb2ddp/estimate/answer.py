@@ -71,11 +71,6 @@ class Answer:
         most = samples * _tokens(self.training) // BUSY
         return max(n for n in range(1, samples + 1) if n == 1 or (n <= most and samples % n == 0))
 
-    @property
-    def asked(self) -> int:
-        """Return the GPUs of the job, at least two."""
-        return max(2, self.processes)
-
 
 def answer(training: Training, shape: Shape, gpus: Sequence[Gpu], processes: int) -> Answer:
     """Estimate a training on each kind of GPU.
@@ -127,7 +122,7 @@ def in_short(answers: Sequence[Answer]) -> str:
 
 def gain(estimate: Answer) -> str:
     """Return whether a step keeps the GPUs of a job busy, in words, and which accumulation does if it does not."""
-    training, gpus = estimate.training, estimate.asked
+    training, gpus = estimate.training, max(2, estimate.processes)
     if _is_busy(training, gpus):
         return f"{counted(estimate)} keep {gpus} GPUs busy"
     steps = 1

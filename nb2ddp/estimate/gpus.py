@@ -38,8 +38,9 @@ def gpu_of(wanted: str) -> Gpu:
     """
     plain = re.sub(r"[\s_-]", "", wanted).lower()
     gpus = [gpu for gpu in GPUS if _plain(gpu).startswith(plain)] if plain else []
-    if len({gpu.memory for gpu in gpus}) == 1 or any(_plain(gpu) == plain for gpu in gpus):
-        return next((gpu for gpu in gpus if _plain(gpu) == plain), gpus[0])
+    exact = [gpu for gpu in gpus if _plain(gpu) == plain]
+    if exact or len({gpu.memory for gpu in gpus}) == 1:
+        return (exact or gpus)[0]
     size = _MEMORY.fullmatch(wanted.strip())
     if size and 0 < int(size[1]) < 10_000:
         return Gpu(f"{size[1]} GB", float(size[1]) * 1e9)

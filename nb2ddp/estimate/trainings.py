@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 import libcst as cst
 
-from nb2ddp.estimate.split import accumulating, divided
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
 from nb2ddp.facts.values import number
 from nb2ddp.rules import batch
 from nb2ddp.rules.devices import trains_embeddings
-from nb2ddp.rules.trainer import checkpointing_for_a_smaller_gpu
+from nb2ddp.rules.trainer import asks_for_checkpointing, checkpointing_for_a_smaller_gpu
+from nb2ddp.script.linker import link
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree
 
@@ -67,21 +70,34 @@ class Training:
         return math.prod(self.divided(1, 0)) if self.split else self.per_device
 
     def divided(self, processes: int, memory: float) -> tuple[int, int]:
-        """Return the per-device batch and accumulation steps on GPUs with `memory` bytes."""
+        """Return the per-device batch and accumulation steps on GPUs with `memory` bytes, as the script does."""
         if self.split:
-            return divided(self.split, processes, memory)
+            names = _functions(self.split.partition("(")[0])
+            names |= {"world_size": processes, "smallest_gpu": lambda _: memory}  # which its functions read
+            rows, pieces = eval(self.split, names)
+            return int(rows), int(pieces)
         return math.ceil(self.per_device / processes), 1
 
     def accumulating(self, steps: int) -> Training:
         """Return the training with another number of accumulation steps, or with that many times the shared batch."""
         if self.split:
-            return replace(self, split=accumulating(self.split, steps))
+            return replace(self, split=re.sub(r"\((.*?), [^,)]*", rf"(\1, {steps}", self.split, count=1))
         return replace(self, per_device=self.per_device * steps)
 
     @property
     def unit(self) -> str:
         """What a step counts: samples or completions."""
         return "completions" if _COMPLETIONS.fullmatch(self.trainer) else "samples"
+
+
+@cache
+def _functions(name: str) -> dict[str, Any]:
+    """What a script's call that divides a step names, from the text of its functions: their module imports torch."""
+    names: dict[str, Any] = {"math": math, "sys": sys, "is_main_process": False}
+    names["print"] = lambda *_, **__: None
+    for text in link([f"{name}()"]).functions:
+        exec(text, names)
+    return names
 
 
 def trainings(program: Program) -> list[Training]:
@@ -94,7 +110,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     tree = program.tree
     classes = program.training.trainer_classes
     trainer = classes[min(at, len(classes) - 1)] if classes else ""
-    load = _load(program, at)
+    load = _last_before(program, config, program.loads)  # of the model that it takes
     precision = _precision(program, load)
     completions = bool(_COMPLETIONS.fullmatch(trainer))
     split = _split(program, at, config)
@@ -115,11 +131,6 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
     )
-
-
-def _load(program: Program, at: int) -> cst.Call | None:
-    """The load of the model that a training takes: the one before it of those that train."""
-    return _last_before(program, program.training.arguments[at], program.loads)
 
 
 def _last_before(program: Program, config: cst.Call, calls: list[cst.Call]) -> cst.Call | None:
@@ -198,10 +209,10 @@ def _adapters(program: Program, config: cst.Call) -> cst.Call | None:
 
 
 def _checkpoints(program: Program) -> bool:
-    given = [program.tree.literal(each) for each in program.tree.given("use_gradient_checkpointing")]
-    if not given and not uses_unsloth(program.tree):
-        given = [program.tree.literal(each) for each in program.tree.given("gradient_checkpointing")] or [False]
-    return not given or any(value is not False for value in given)
+    tree = program.tree
+    if tree.given("use_gradient_checkpointing") or uses_unsloth(tree):
+        return asks_for_checkpointing(tree)
+    return any(tree.literal(each) is not False for each in tree.given("gradient_checkpointing"))
 
 
 def _number(tree: Tree, call: cst.Call | None, name: str) -> float | None:

@@ -115,8 +115,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     completions = bool(_COMPLETIONS.fullmatch(trainer))
     split = _split(program, at, config)
     adapters = _adapters(program, config)
-    with_engine = constant(tree, load, "fast_inference") is True if load else False
-    share = constant(tree, load, "gpu_memory_utilization") if load else None
+    with_engine = load is not None and constant(tree, load, "fast_inference") is True
     return Training(
         trainer=trainer,
         model=next(iter(model_name(tree, load).split()), "") if load else "",
@@ -129,7 +128,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
         can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing_for_a_smaller_gpu.find(program)),
         checkpoints=_checkpoints(program),
-        engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
+        engine=(_number(tree, load, "gpu_memory_utilization") or 0.5) if with_engine else 0.0,
     )
 
 

@@ -83,8 +83,8 @@ def fixed_gpu(program: Program) -> Findings:
     """A GPU named by its number becomes this process's GPU."""
     tree = program.tree
     for string in tree.of(cst.SimpleString):
-        value = string.evaluated_value if "cuda:" in string.value else None
-        if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
+        value = tree.content(string) if "cuda:" in string.value else ""
+        if _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
                 continue  # which a load of a model takes

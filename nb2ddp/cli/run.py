@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -59,11 +58,16 @@ def run(ctx: click.Context, /, source: str, script: str | None, gpus: int | None
         for result in () if is_dry else show(request, mode, pool.run(jobs, mode)):
             if code := exit_code(result, job):
                 ctx.exit(code)
-        start = _start(job, gpus, is_dry=is_dry)
+        place, installs, launcher = _commands(job, gpus, is_dry=is_dry)
+        folder = from_here(job.script.parent)
         if is_dry:
-            click.echo("\n".join([shlex.join(["nb2ddp", *request.paths]), *start.typed]))
+            make, *others = installs
+            activate = [".", str(environments.interpreter(place).with_name("activate"))]
+            change = [["cd", path_word(str(folder))]] if folder != Path() else []
+            typed = (["nb2ddp", *request.paths], make, activate, *others, *change, launcher)
+            click.echo("\n".join(map(shlex.join, typed)))
         else:
-            start.run()
+            _train(place, installs, launcher, folder)
     except USAGE_ERRORS as error:
         raise click.UsageError(str(error), ctx) from None
     except (NotebookError, OSError, uv.UvError) as error:
@@ -71,57 +75,35 @@ def run(ctx: click.Context, /, source: str, script: str | None, gpus: int | None
         ctx.exit(2)
 
 
-@dataclass(frozen=True)
-class _Start:
-    """How a script is started.
+def _train(place: Path, installs: list[list[str]], launcher: list[str], folder: Path) -> None:
+    """Make an environment, and replace this program by the launcher.
 
-    Attributes:
-        environment: the folder of its environment.
+    Args:
+        place: the folder of the environment.
         installs: commands of uv.
+        launcher: the command that starts the script.
         folder: the script's folder.
-        launcher: the command that starts the script there.
+
+    Raises:
+        UvError: a command of uv fails.
+        OSError: the launcher is missing.
     """
-
-    environment: Path
-    installs: list[list[str]]
-    folder: Path
-    launcher: list[str]
-
-    @property
-    def programs(self) -> Path:
-        """The folder of the environment's programs."""
-        return environments.interpreter(self.environment).parent
-
-    @property
-    def typed(self) -> list[str]:
-        """The commands, as a person types them in a POSIX shell."""
-        make, *installs = self.installs
-        change = [["cd", path_word(str(self.folder))]] if self.folder != Path() else []
-        return [
-            shlex.join(line)
-            for line in (make, [".", str(self.programs / "activate")], *installs, *change, self.launcher)
-        ]
-
-    def run(self) -> None:
-        """Make the environment, and replace this program by the launcher.
-
-        Raises:
-            UvError: a command of uv fails.
-            OSError: the launcher is missing.
-        """
-        path = os.pathsep.join([str(self.programs), os.environ.get("PATH", os.defpath)])
-        own = {"VIRTUAL_ENV": str(self.environment), "PATH": path}
-        for line in self.installs:
-            click.echo(f"$ {shlex.join(line)}", err=True)
-            if subprocess.run([uv.program(), *line[1:]], env={**uv.settings(), **own}, check=False).returncode:
-                raise uv.UvError(f"not started, because `{shlex.join(line[:3])}` failed")
-        click.echo(f"$ {shlex.join(self.launcher)}", err=True)
-        os.chdir(self.folder)
-        os.execve(self.programs / self.launcher[0], self.launcher, {**os.environ, **own})
+    programs = environments.interpreter(place).parent
+    own = {
+        "VIRTUAL_ENV": str(place),
+        "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
+    }
+    for line in installs:
+        click.echo(f"$ {shlex.join(line)}", err=True)
+        if subprocess.run([uv.program(), *line[1:]], env={**uv.settings(), **own}, check=False).returncode:
+            raise uv.UvError(f"not started, because `{shlex.join(line[:3])}` failed")
+    click.echo(f"$ {shlex.join(launcher)}", err=True)
+    os.chdir(folder)
+    os.execve(programs / launcher[0], launcher, {**os.environ, **own})
 
 
-def _start(job: Job, gpus: int | None, *, is_dry: bool) -> _Start:
-    """Return how the script of a job is started on this machine.
+def _commands(job: Job, gpus: int | None, *, is_dry: bool) -> tuple[Path, list[list[str]], list[str]]:
+    """Return how the script of a job is started here: its environment, uv's commands that make it, the launcher's.
 
     Args:
         job: the job, converted unless `is_dry`.
@@ -149,7 +131,7 @@ def _start(job: Job, gpus: int | None, *, is_dry: bool) -> _Start:
     if job.options.split_model:
         launcher = ["python", script]
     installs = [make, [*install, *options], *(apart if has_gpu else ())]
-    return _Start(place, installs, from_here(job.script.parent), launcher)
+    return place, installs, launcher
 
 
 def _has_gpu() -> bool:

@@ -82,7 +82,7 @@ def run(source: str, *, form: str = "text", versions: str | None = None, **optio
         options["keep"] = keep = Path(os.path.normpath(named))
         if keep.is_symlink() or keep.exists():
             raise click.UsageError(f"--keep {keep}: it exists: name a new folder")
-    progress = _Progress(is_terminal=sys.stderr.isatty())
+    progress = _progress(sys.stderr.isatty())
     try:
         script, text, wanted = _script(source)
         fits = _fits(script, text, options.get("processes", 2)) if form == "text" else ""
@@ -225,21 +225,22 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
     return script, text, wanted
 
 
-class _Progress:
-    """The current step: one changing line of a terminal; elsewhere a line for each run, and one every ten seconds."""
+def _progress(is_terminal: bool) -> Callable[[str], None]:
+    """Return what shows the current step, as `run: what it does`; an empty text clears the line.
 
-    def __init__(self, *, is_terminal: bool) -> None:
-        self.is_terminal = is_terminal
-        self.last = ""
-        self.next = 0.0
+    On a terminal it is one changing line; elsewhere a line for each run, and one every ten seconds.
+    """
+    last, due = "", 0.0
 
-    def __call__(self, text: str) -> None:
-        """Show a step, as `run: what it does`; an empty text clears the line."""
-        if text == self.last:
+    def tell(text: str) -> None:
+        nonlocal last, due
+        if text == last:
             return
-        if self.is_terminal:
-            self.last = text
+        if is_terminal:
+            last = text
             click.echo(f"\r\x1b[2K{text[:100]}", nl=False, err=True)
-        elif text and (text.split(":")[0] != self.last.split(":")[0] or time.monotonic() > self.next):
-            self.last, self.next = text, time.monotonic() + 10
+        elif text and (text.split(":")[0] != last.split(":")[0] or time.monotonic() > due):
+            last, due = text, time.monotonic() + 10
             click.echo(text, err=True)
+
+    return tell

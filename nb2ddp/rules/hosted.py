@@ -235,18 +235,17 @@ def question_to_a_person(program: Program) -> Findings:
     """`input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed."""
     asked = [each for each in program.questions if not program.installs.covers(each.call)]
     for question in asked:
-        yield _login(program, question) if question.is_login else _asked(program, question)
+        if question.is_login:  # the service's library reads the variable when it is needed
+            said = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
+            edit = left_out(program, question.call)
+            yield Finding(question.call, f"{shown(program, question.call)} {said}", edit)
+        else:
+            yield _asked(program, question)
     for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
             form = program.form(text)
             said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
             yield Finding(text, f"{said}: set {variable} in the environment", _read(program, text, variable))
-
-
-def _login(program: Program, question: Question) -> Finding:
-    """Leave a login out: the service's library reads the variable when it is needed."""
-    said = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
-    return Finding(question.call, f"{shown(program, question.call)} {said}", left_out(program, question.call))
 
 
 def _asked(program: Program, question: Question) -> Finding:

@@ -18,7 +18,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, Findings, rule, todo
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.edits import Replace
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import keyword, method
 
 #: A program that trains: a Python file or module, or a command of a package that fine-tunes.
 _PROGRAM = re.compile(
@@ -150,7 +150,8 @@ def unknown_name(program: Program) -> Findings:
     certain = not _defines_unseen(program)
     together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
     for use in _first_uses(program):
-        together[tree.statement(use), _reason(tree, use)].append(use)
+        is_bound = any(tree.is_live(each.node) for each in tree.bindings(use.value))
+        together[tree.statement(use), "not defined here yet" if is_bound else "never defined"].append(use)
     for (_, reason), uses in together.items():
         tried = any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(uses[0]))
         fails = certain and not tried and bool(program.execution.phase(uses[0]))
@@ -174,11 +175,6 @@ def _first_uses(program: Program) -> list[cst.Name]:
         for name in set(tree.names_read) - IN_SETUP
     )
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)
-
-
-def _reason(tree: Tree, use: cst.Name) -> str:
-    is_bound = any(tree.is_live(each.node) for each in tree.bindings(use.value))
-    return "not defined here yet" if is_bound else "never defined"
 
 
 def _defines_unseen(program: Program) -> bool:

@@ -125,7 +125,7 @@ def test_the_rule_of_the_architecture_page_works(tmp_path: Path) -> None:
     page.write_text(text.split("````markdown\n", 1)[1].split("````", 1)[0])
     found = read_page(page)
     assert rule.name == page.read_text().split()[2]
-    assert page.read_text().split("\n\n")[1].replace("\n", " ") in names["__doc__"]
+    assert page.read_text().split("\n\n")[1].replace("\n", " ") in str(rule.find.__doc__)
     assert len(found) == 2
     for example in found:
         assert apply_rule(rule, example.before, options(example)) == (

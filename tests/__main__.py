@@ -25,7 +25,7 @@ from nb2ddp.rehearsal import uv
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
-PYTHON = HOME / "bin" / "python"
+PYTHON = HOME / "bin/python"
 #: The folders of the project's own code. What else lies in a clone, as a user's script, is not checked.
 CODE = ("action", "benchmarks", "nb2ddp", "tests")
 #: The versions that the tests train with, and what of them is installed without its dependencies, which need a GPU.
@@ -64,12 +64,12 @@ def install(everything: bool) -> None:
     if not PYTHON.exists():
         venv.create(HOME, with_pip=True)
     run("uv", PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+    settings = uv.settings()  # the package index and proxy that this user's pip has
     with_uv: tuple[str | Path, ...] = (PYTHON, "-m", "uv", "pip", "install", "--quiet", "--python", PYTHON, *uv.torch())
-    told = uv.settings()  # what this user's pip is told
     pins = {name: f"{name}=={version}" for name, version in PINS.items()}
     others = [pin for name, pin in pins.items() if name not in UNSLOTH]
-    run("project", *with_uv, "--editable", ".[dev,e2e]", *others, environment=told)
-    run("unsloth", *with_uv, "--no-deps", *(pins[name] for name in UNSLOTH), environment=told)
+    run("project", *with_uv, "--editable", ".[dev,e2e]", *others, environment=settings)
+    run("unsloth", *with_uv, "--no-deps", *(pins[name] for name in UNSLOTH), environment=settings)
     run("the notebooks' versions", PYTHON, "-m", "tests.pinned")
     missing = not all(shutil.which(program) for program in ("slurmctld", "munged", "ip", "shellcheck"))
     if everything and missing and shutil.which("apt-get") and os.geteuid() == 0:
@@ -92,8 +92,7 @@ def main(arguments: list[str]) -> int:
     train = "e2e" if everything else "e2e and short"
     ends["tests that train"] = run("tests that train", *pytest, train, "-n", "auto")
     if everything:
-        ends["slow tests"] = run("slow tests", *pytest, "slow", "-n", "auto")
-        ends["tests on clusters"] = run("tests on clusters", *pytest, "cluster")
+        ends["slow tests"] = run("slow tests", *pytest, "slow or cluster", "-n", "auto", "--dist", "loadgroup")
     print("", *(f"=== {title}: {end}" for title, end in ends.items()), sep="\n")
     return 0
 

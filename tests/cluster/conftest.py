@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "cluster: trains on a cluster that is started on this host (minutes; needs root and the e2e extra)"
-    )
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests on clusters one after another, as they use the same network and the same daemons."""
+    for item in items:
+        if "cluster" in item.keywords:
+            item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-START_SECONDS = 120  # imports by processes that share the cores of a small machine
+START_SECONDS = 240  # imports by processes that share the cores of a small machine with slow tests
 END_SECONDS = 60
 
 

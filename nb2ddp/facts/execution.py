@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Final
@@ -15,12 +15,12 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import reached
-from nb2ddp.facts.handed import handed_on
+from nb2ddp.facts.flow import reached, returned
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import entries_of
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Function, method, remembered
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES
+from nb2ddp.syntax.tree import ADDING, Function, Tree, method, remembered
 
 
 class Phase(Flag):
@@ -64,6 +64,15 @@ _CALLED_CLASSES = re.compile(r".*(Trainer|TrainerCallback)")
 RUN_ONCE = ("run_once", "run_once_on_each_machine", "run_once_in_try")
 #: What a run's name is made of that only the main process has.
 _RUN = ("wandb.init", "wandb.run")
+#: What asks for the number of processes: libraries that ask accelerate, torch or the environment.
+_LIBRARIES = re.compile(r"(accelerate|deepspeed|lighteval|lm_eval|torch\.distributed|vllm)\..*")
+#: What asks by its own name: a trainer's loaders, its accelerator's methods.
+_SHARING = re.compile(r".*(\.get_\w*dataloader|\baccelerator\.\w+)", re.DOTALL)
+#: What trains out of sight: a function of a module that the notebook imports.
+_TRAINS_UNSEEN = re.compile(r"(\w+\.)+(train|fine_?tune|fit)(_\w+)?")
+#: Programs that ask the environment they are started with.
+_PROGRAMS = re.compile(r"\b(python[\d.]*|accelerate|torchrun|deepspeed|lm[_-]eval|lighteval|vllm)\b")
+_IMPORTS = (cst.Import, cst.ImportFrom, cst.ImportAlias)
 
 
 class Execution:
@@ -278,3 +287,55 @@ class Execution:
             return False
         run = self.tree.value(node.value)
         return self.tree.qualified(run.func if isinstance(run, cst.Call) else run) in _RUN
+
+
+def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
+    """True where what follows the last training asks for the number of processes.
+
+    Unsloth's loads do (unsloth 2026.10.9, models/loader_utils.py:214, `prepare_device_map`), and every trainer.
+
+    Args:
+        execution: who runs what, when.
+        loads: the calls that load a model.
+    """
+    tree, training = execution.tree, execution.training
+    texts = [text for text in tree.live(cst.SimpleString) if tree.content(text) in LAUNCHER_VARIABLES]
+    return any(execution.runs(node, Phase.AFTER) for node in (*loads, *texts)) or any(
+        _LIBRARIES.fullmatch(tree.qualified(call.func))
+        or _SHARING.fullmatch(tree.text(call.func))
+        or (_TRAINS_UNSEEN.fullmatch(tree.qualified(call.func)) and isinstance(tree.definition(call.func), _IMPORTS))
+        or training.is_trainer_call(call)
+        or training.is_arguments(call)
+        or (execution.does(call) & Does.RUN and _PROGRAMS.search(execution.effects.command(call)))
+        for call in execution.calls(phase=Phase.AFTER)
+    )
+
+
+def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function], set[cst.CSTNode]]:
+    """The functions that values hold, and the names through which they do.
+
+    They hold them by name, in lists, by `partial`, made by other functions, and as methods of objects.
+    """
+    functions, names, pending = dict[Function, None](), set[cst.CSTNode](), list(values)
+    for value in pending:  # which grows on the way
+        functions.update(dict.fromkeys(tree.within(value, cst.Lambda)))
+        for name in tree.within(value, cst.Name):
+            definition = tree.definition(name)
+            if name in names or definition is None:
+                continue
+            names.add(name)
+            if isinstance(definition, cst.ClassDef):
+                functions.update(dict.fromkeys(tree.methods(definition)))
+            elif isinstance(definition, cst.FunctionDef) and tree.call_of(name) is None:
+                functions[definition] = None
+            elif isinstance(definition, cst.FunctionDef):
+                pending += returned(tree, definition)
+            elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
+                pending += [definition.value, *added(tree, name.value)]
+    return list(functions), names
+
+
+def added(tree: Tree, name: str) -> list[cst.BaseExpression]:
+    """What `name.append(...)` and the like put into a list."""
+    calls = [tree.call_of(tree.parents[use]) for use in tree.loads(name)]
+    return [given.value for call in calls if call is not None and method(call) in ADDING for given in call.args]

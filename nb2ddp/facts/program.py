@@ -7,11 +7,10 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from nb2ddp.facts.alone import asks_for_processes
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
-from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.execution import Execution, asks_for_processes
 from nb2ddp.facts.gpu import Gpu, gpu, ran_out_of_memory
 from nb2ddp.facts.installs import Installs, colab_branch
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, starts_engine, weights

@@ -11,9 +11,8 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.execution import Execution, handed_on
 from nb2ddp.facts.flow import reached
-from nb2ddp.facts.handed import handed_on
 from nb2ddp.syntax.tree import Function
 
 #: Arguments under which a GRPO trainer takes code to call; the first may come second without its name.

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
 import nbformat
 
-from nb2ddp.notebook.lines import dedented, file_lines
 from nb2ddp.results import Location, NotebookError
 from nb2ddp.toml import tomllib
 
 CellKind = Literal["code", "markdown", "raw"]
-_LINE_END = re.compile(r"\r\n?")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+#: A member that may be a cell's source; within a string its quotes would be escaped.
+_SOURCE = re.compile(rf'"(?:source|input)"\s*:\s*({_STRING.pattern}|\[(?:\s*{_STRING.pattern}\s*,?)*\s*\])')
+_LINE_END = re.compile(r"\r\n?|\n")
+#: The blanks before the first code of a cell.
+_INDENT = re.compile(r"\s*?^([ \t]+)\S", re.MULTILINE)
 #: The expression of https://packaging.python.org/en/latest/specifications/inline-script-metadata/.
 BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 #: How a value that is an image of PIL's begins, which the file may hold as lines; one that holds images does not.
@@ -128,7 +132,7 @@ def parse_notebook(text: str, name: str) -> Notebook:
     found = []
     for number, cell in enumerate(node.cells, start=1):
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
-        source = dedented(source) if cell.cell_type == "code" else source
+        source = _dedented(source) if cell.cell_type == "code" else source
         found.append(Cell(number, cast(CellKind, cell.cell_type), source, **(saved[number - 1] if saved else {})))
     lines = file_lines(text, [cell.source for cell in found])
     placed = tuple(replace(cell, lines=own) for cell, own in zip(found, lines, strict=True))
@@ -242,3 +246,50 @@ def read_metadata(text: str) -> Metadata:
     if not isinstance(python, str):
         raise NotebookError("`requires-python` of the `# /// script` header must be a string")
     return Metadata(tuple(dependencies), python)
+
+
+# -- lines of the file ------------------------------------------------------------------------------------------
+
+
+def _dedented(source: str) -> str:
+    """Return a code cell's source without the indent of its first line, which IPython takes from all its lines.
+
+    Source: `leading_indent` of IPython 7 (Colab's). IPython 9 takes what all lines share, which is the same for cells
+    that run in both.
+    """
+    if not (indent := _INDENT.match(source)):
+        return source
+    return "\n".join(line.removeprefix(indent[1]) for line in source.split("\n"))
+
+
+def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
+    """Return the line of the file (from 1) of each line of each cell.
+
+    Args:
+        text: a valid .ipynb file, of any version of the format.
+        sources: the cells' sources, with `\\n` as line ends; outputs and metadata may have members of the same name.
+
+    Returns:
+        One list for each cell, in order, with one number for each line of its source; empty where that is not found.
+    """
+    written = [_lines(text, *match.span(1)) for match in _SOURCE.finditer(text)]
+    places, first, line, at = [], 0, 1, 0
+    for source in sources:
+        same = (n for n in range(first, len(written)) if source in (written[n][0], _dedented(written[n][0])))
+        here = next(same, None)
+        lines: list[int] = []
+        for offset in written[here][1] if here is not None else ():
+            line, at = line + text.count("\n", at, offset), max(at, offset)
+            lines.append(line)
+        places.append(lines)
+        first = first if here is None else here + 1
+    return places
+
+
+def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
+    """Return a member's joined strings, and the offsets of the strings in which its lines begin."""
+    strings = [(string.start(), json.loads(string[0])) for string in _STRING.finditer(text, start, end)]
+    source = "".join(part for _, part in strings)
+    starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
+    holders = [at for at, part in strings for _ in part] or [start]  # of each character
+    return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [holders[min(at, len(holders) - 1)] for at in starts]

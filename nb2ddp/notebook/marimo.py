@@ -10,16 +10,33 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import symtable
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook, read_metadata
-from nb2ddp.notebook.python import Names, names, parse_python, refusal
+from nb2ddp.results import NotebookError
 
 _APP = re.compile(r"^[ \t]*app\s*(?::[^=\n]*)?=\s*marimo\.App\(", re.MULTILINE)
 _IMPORT = re.compile(r"^[ \t]*import marimo\b", re.MULTILINE)
 _FORMS = frozenset({"cell", "function", "class_definition", "setup", "_unparsable_cell"})
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names that a piece of code binds at its top level, and those that it takes from elsewhere.
+
+    Attributes:
+        defines: names that it binds and leaves bound.
+        reads: names of elsewhere that it, or a function in it, looks up or deletes.
+        late: names of its own that a function in it looks up whenever it is called.
+    """
+
+    defines: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class _Part:
 
     cell: Cell
     is_disabled: bool
-    names: Names
+    names: _Names
 
     @property
     def local(self) -> frozenset[str]:
@@ -54,9 +71,9 @@ def parse_marimo(text: str, name: str) -> Notebook:
     Raises:
         NotebookError: the file is not Python, or marimo would not run it.
     """
-    module = parse_python(text, "marimo notebook")
+    module = _parsed(text)
     cells = _cells(module, text.split("\n"))
-    parts = [_Part(cell, off, names(cell.source) if cell.kind == "code" else Names()) for cell, off in cells]
+    parts = [_Part(cell, off, _names_of(cell.source) if cell.kind == "code" else _Names()) for cell, off in cells]
     _check_local_names(parts)
     return Notebook(name, tuple(_in_order(parts)), read_metadata(text))
 
@@ -117,7 +134,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
     first = min(part.lineno for part in (body[0], *getattr(body[0], "decorator_list", ())))
     if lines[first - 1][: body[0].col_offset].strip():
         at = statement.lineno
-        raise refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
+        raise _refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
     while lines[first - 2].strip()[:1] in ("", "#"):  # up to the header
         first -= 1
     source = _dedented(lines, first, last, body[0].col_offset, strings)
@@ -178,7 +195,7 @@ def _check_local_names(parts: Sequence[_Part]) -> None:
                 message = (
                     f"cells {part.cell.number} and {others[0]} have a `{name}` of their own, which a function reads"
                 )
-                raise refusal(f"{message}: a script has one; rename one of them", *_first(part.cell))
+                raise _refusal(f"{message}: a script has one; rename one of them", *_first(part.cell))
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:
@@ -189,7 +206,7 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
         for name in sorted(part.names.defines - part.local):
             if name in owners:
                 message = f"marimo would not run this notebook: cells {owners[name]} and {number} both define `{name}`"
-                raise refusal(message, *_first(part.cell))
+                raise _refusal(message, *_first(part.cell))
             owners[name] = number
     after = {n: {owners[name] for name in part.names.reads if owners.get(name, n) != n} for n, part in code.items()}
     below: dict[int, list[Cell]] = {}
@@ -216,7 +233,7 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
     except CycleError as error:
         circle = sorted(set(error.args[1]))
         reason = f"cells {', '.join(map(str, circle))} wait for each other's names; rename one"
-        raise refusal(f"marimo would not run this notebook: {reason}", *_first(code[circle[0]].cell)) from None
+        raise _refusal(f"marimo would not run this notebook: {reason}", *_first(code[circle[0]].cell)) from None
     while sorter.is_active():
         ready = sorted([*ready, *sorter.get_ready()])
         sorter.done(number := ready.pop(0))
@@ -226,3 +243,55 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
 def _first(cell: Cell) -> tuple[int, str]:
     """Return the first line of a cell: its number in the file, and its text."""
     return cell.lines[0], cell.source.split("\n")[0]
+
+
+# -- Python ------------------------------------------------------------------------------------------------------
+
+
+def _parsed(text: str) -> ast.Module:
+    """Return a Python file as the Python that runs here parses it.
+
+    Raises:
+        NotebookError: it is not Python, with the line of the file.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a string, which is the author's
+            return ast.parse(text)
+    except SyntaxError as fault:
+        line = fault.lineno or 1
+        raise _refusal(
+            f"not a marimo notebook: not Python ({fault.msg})", line, [*text.split("\n"), ""][line - 1]
+        ) from None
+    except (ValueError, RecursionError) as fault:
+        raise NotebookError(f"not a marimo notebook: not Python ({fault})") from None
+
+
+def _refusal(message: str, line: int, text: str) -> NotebookError:
+    """What is wrong with a line of the file, which says some text."""
+    error = NotebookError(message)
+    error.diagnostics = (replace(error.diagnostic, file_line=line, line_text=text),)
+    return error
+
+
+def _names_of(source: str) -> _Names:
+    """Return the names of some code; none if it is not Python."""
+    try:
+        tree, table = ast.parse(source), symtable.symtable(source, "cell", "exec")
+    except SyntaxError:
+        return _Names()
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = {name.id for name in nodes if isinstance(name.ctx, ast.Store)}
+    deleted = {name.id for name in nodes if isinstance(name.ctx, ast.Del)} - stored
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name} - stored
+    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    own = bound - deleted - caught
+    late = frozenset[str]().union(*map(_reads, table.get_children())) & own
+    return _Names(frozenset(own), (_reads(table) | deleted) - own - caught, late)
+
+
+def _reads(table: symtable.SymbolTable) -> frozenset[str]:
+    """Return the notebook's names that code, or a function in it, looks up."""
+    is_top = table.get_type() == "module"
+    own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global())}
+    return frozenset(own).union(*map(_reads, table.get_children()))

@@ -9,8 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import ACTIONS, Does
-from nb2ddp.facts.execution import Phase, Who
-from nb2ddp.facts.handed import handed_on
+from nb2ddp.facts.execution import Phase, Who, handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, gpus_of, questions
 from nb2ddp.results import Severity

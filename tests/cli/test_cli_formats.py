@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nb2ddp.notebook.lines import file_lines
+from nb2ddp.notebook.ipynb import file_lines
 from nb2ddp.rules.index import RULES
 from tests.command import Command, read
 from tests.notebooks import CELLS, code, document, markdown, write

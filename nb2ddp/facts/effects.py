@@ -190,16 +190,13 @@ class Row:
     library: Sequence[str] = ()
 
 
-@cache
-def _table() -> list[Row]:
-    rows = toml.tables(str(_FILE))["call"]
-    return [Row(**{**each, "does": Does[each["does"]]}) for each in rows]
+_ROWS = [Row(**{**each, "does": Does[each["does"]]}) for each in toml.tables(str(_FILE))["call"]]
 
 
 @cache
 def _rows(name: str, called: str) -> list[Row]:
     """The rows that a function's full name fits, or a method's name."""
-    return [each for each in _table() if re.fullmatch(each.name or each.method, name if each.name else called)]
+    return [each for each in _ROWS if re.fullmatch(each.name or each.method, name if each.name else called)]
 
 
 def row(tree: Tree, function: cst.CSTNode, call: cst.Call | None = None) -> Row:

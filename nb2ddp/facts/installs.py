@@ -232,15 +232,11 @@ class Installs:
     def _is_in(self, user: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         return any(above in removed or above in self._moved for above in self._tree.ancestors(user))
 
-    def _named(self, node: cst.CSTNode) -> list[str]:
-        """The names that a statement, or a part of an import, binds."""
-        return [_imported(node)] if isinstance(node, cst.ImportAlias) else self._tree.binds(node)
-
     @remembered
     def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may read what a statement binds, IPython forms too, outside of the statement itself."""
         start, end = self._tree.span(node)
-        users = [user for name in self._named(node) for user in self._readers(name, node)]
+        users = [user for name in self._tree.binds(node) for user in self._readers(name, node)]
         if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
             counting = {name.value for name in self._tree.within(node.target, cst.Name)}
             users = [
@@ -401,8 +397,3 @@ def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:
 def _tests(statement: cst.CSTNode) -> list[cst.BaseExpression]:
     """What decides which lines of a compound statement run, and how often."""
     return [getattr(part, head) for part in _parts(statement) if (head := _HEADS.get(type(part)))]
-
-
-def _imported(alias: cst.ImportAlias) -> str:
-    """The name that an import binds."""
-    return alias.evaluated_alias or alias.evaluated_name.split(".")[0]

@@ -77,15 +77,10 @@ def loads(tree: Tree) -> list[cst.Call]:
 
 
 def is_load(tree: Tree, call: cst.Call) -> bool:
-    """True for `X.from_pretrained(...)` where X loads a model."""
+    """True for `X.from_pretrained(...)` where X loads a model, also by `getattr` or under another name."""
     if _TAKES_MODEL.fullmatch(tree.qualified(call.func)):
         return keyword(call, "device_map") is not None
-    return is_loader(tree, call.args[0].value if is_partial(tree, call) else call.func)
-
-
-def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for the function that loads a model: `X.from_pretrained`, also by `getattr` or under another name."""
-    loader = f"{_class(tree, node)}.from_pretrained"
+    loader = f"{_class(tree, call.args[0].value if is_partial(tree, call) else call.func)}.from_pretrained"
     return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
 
 

@@ -111,7 +111,8 @@ class Placement:
         already.
         """
         must = not isinstance(node, cst.Call)
-        for line in (self._line(node), self._statement(node)) if self._is_shared_work(node) else ():
+        whole = self.tree.top_statement if self.tree.function(node) is None else self._statement
+        for line in (whole(node), self._statement(node)) if self._is_shared_work(node) else ():
             if self._leaves_nothing(line) or (must and line is self.tree.statement(node)):
                 return self._guarded(line, in_whole_job)
         return ()
@@ -222,10 +223,6 @@ class Placement:
         return frozenset(found)
 
     # -- lines ----------------------------------------------------------------------------------------------
-
-    def _line(self, node: cst.CSTNode) -> Statement:
-        """The whole line of the notebook that holds a node; in a function its own statement."""
-        return self.tree.top_statement(node) if self.tree.function(node) is None else self._statement(node)
 
     def _statement(self, node: cst.CSTNode) -> Statement:
         """The statement of a node, or the `with` around it that opens a file to write."""

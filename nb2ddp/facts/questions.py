@@ -63,19 +63,17 @@ def questions(source: Source, effects: Effects) -> list[Question]:
     """
     tree = source.tree
     asking = [call for call in tree.live(cst.Call) if effects.of(call) & Does.PROMPT]
-    found = [_question(tree, call, asking) for call in asking]
+    found = list[Question]()
+    for call in asking:
+        variable = _variable(tree, call, asking)
+        found.append(Question(call, variable, False, _may_skip(tree, call), _test(tree, call, variable)))
     for call in tree.live(cst.Call):
-        variable = variable_of(tree, call)
+        service = variable_of(tree, call)
         if (form := source.form(call)) is not None and form.kind is Kind.SHELL:
-            variable = variable_of_command(form.command)
-        if variable is not None and token_of(tree, call) is None:
-            found.append(Question(call, variable, is_login=True, may_skip=True))
+            service = variable_of_command(form.command)
+        if service is not None and token_of(tree, call) is None:
+            found.append(Question(call, service, is_login=True, may_skip=True))
     return sorted(found, key=lambda each: tree.start(each.call))
-
-
-def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
-    variable = _variable(tree, call, asking)
-    return Question(call, variable, is_login=False, may_skip=_may_skip(tree, call), test=_test(tree, call, variable))
 
 
 def _may_skip(tree: Tree, call: cst.Call) -> bool:

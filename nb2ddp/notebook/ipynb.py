@@ -27,8 +27,6 @@ BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$
 _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 #: What an output that shows a GPU says.
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
-#: How Colab says under which name it saved an uploaded file.
-_UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ class Cell:
         shows: whether the value of its last expression is among its saved outputs; None where it was not run.
         shows_image: whether that value is an image of PIL's.
         failed: the error among its saved outputs, in a line; empty where it has none.
-        uploaded: the files that its saved outputs say a person uploaded on Colab.
     """
 
     number: int
@@ -52,7 +49,6 @@ class Cell:
     shows: bool | None = field(default=None, compare=False)
     shows_image: bool = field(default=False, compare=False)
     failed: str = field(default="", compare=False)
-    uploaded: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -166,19 +162,13 @@ def _saved(cell: dict[str, Any], was_run: bool) -> dict[str, Any]:
         "shows": "execute_result" in kinds if is_known else None,
         "shows_image": any(_IMAGE.match(str(data.get("text/plain"))) for data in results),
         "failed": " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split()) if errors else "",
-        "uploaded": tuple(name for text in _printed(cell) for name in _UPLOADED.findall(text)),
     }
 
 
 def _printed(cell: dict[str, Any]) -> list[str]:
     """Return what the outputs of a cell printed."""
-    return [_text(output) for output in _objects(cell.get("outputs"))]
-
-
-def _text(output: dict[str, Any]) -> str:
-    """Return what an output printed."""
-    text = output.get("text")
-    return "".join(map(str, text)) if isinstance(text, list) else str(text)
+    texts = [output.get("text") for output in _objects(cell.get("outputs"))]
+    return ["".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -125,10 +125,6 @@ class Package:
         own.specifier = SpecifierSet(bounds)
         return replace(self, line=str(own))
 
-    def bounded(self, bound: str) -> Package:
-        """Return the package with one more bound on its version."""
-        return self.with_versions(str(self.specifier & SpecifierSet(bound)))
-
     def with_extras(self, other: Package) -> Package:
         """Return the package with the extras of another one, and then with its indexes too."""
         own, more = copy(self.requirement), other.requirement
@@ -483,7 +479,8 @@ class _Reading:
 
     def _bound(self, name: str, bound: str, cell: int, why: str) -> None:
         """Bound the version of a package, which the notebook may not install itself."""
-        self.packages[name] = self.packages.get(name, Package(name, name, cell)).bounded(bound)
+        own = self.packages.get(name, Package(name, name, cell))
+        self.packages[name] = own.with_versions(str(own.specifier & SpecifierSet(bound)))
         self._note(cell, f"{self.packages[name].line}: {why}")
 
 

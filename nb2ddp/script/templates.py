@@ -15,8 +15,8 @@ FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
 
 
 @cache
-def environment(*, autoescape: bool = False) -> Environment:
-    """Return the Jinja environment; only HTML is escaped, since most templates are Python, YAML or shell."""
+def environment() -> Environment:
+    """Return the Jinja environment; nothing is escaped, since templates are Python, YAML or shell."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only here: an estimate renders nothing
 
     return Environment(
@@ -25,7 +25,6 @@ def environment(*, autoescape: bool = False) -> Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=autoescape,
     )
 
 

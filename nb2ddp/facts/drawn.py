@@ -126,6 +126,5 @@ def _made_by(tree: Tree, value: cst.BaseExpression) -> str:
             return [owner]
         return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []
 
-    makers = [tree.value(each) for each in reached([value], sources) if not sources(each)]
-    names = {tree.qualified(maker.func) if isinstance(maker, cst.Call) else "" for maker in makers}
+    names = {tree.constructor(each) for each in reached([value], sources) if not sources(each)}
     return names.pop() if len(names) == 1 else ""

@@ -14,7 +14,7 @@ import libcst as cst
 
 from nb2ddp import toml
 from nb2ddp.facts.commands import kills, only_shows, serves
-from nb2ddp.facts.flow import called, called_as, receiver
+from nb2ddp.facts.flow import called, called_as, makers, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
 
@@ -225,13 +225,13 @@ def _is_to_write(tree: Tree, mode: cst.Arg | None) -> bool:
     return bool(is_mode and set("wax+") & set(str(value)))
 
 
-def made_by(tree: Tree, node: cst.BaseExpression, makers: str, through: str = ".*") -> str:
+def made_by(tree: Tree, node: cst.BaseExpression, pattern: str, through: str = ".*") -> str:
     """Return the full name of what makes an object, or one that it is got from, if a pattern fits it; else "".
 
     Args:
         tree: the notebook's code.
         node: the object.
-        makers: the pattern.
+        pattern: for what makes it.
         through: a pattern for the names of attributes and methods by which it is got.
     """
 
@@ -243,7 +243,7 @@ def made_by(tree: Tree, node: cst.BaseExpression, makers: str, through: str = ".
         return value.left if isinstance(value, cst.BinaryOperation) else None
 
     names = map(tree.constructor, tree.followed(node, source))
-    return next((name for name in names if re.fullmatch(makers, name)), "")
+    return next((name for name in names if re.fullmatch(pattern, name)), "")
 
 
 def _of_call(tree: Tree, call: cst.Call) -> Does:
@@ -294,8 +294,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
-    makers = (maker for part in tree.backward_slice(call) for maker in tree.within(part, cst.Call))
-    return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers)
+    return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call))
 
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:

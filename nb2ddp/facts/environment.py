@@ -104,10 +104,7 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
 
 def _other_imports(tree: Tree) -> int:
     """Where the first package is imported that reads variables of the Hub or of torch, but torch and Unsloth."""
-    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    starts = [
-        tree.start(line) for line in statements if tree.is_live(line) and not _READERS.isdisjoint(packages_of(line))
-    ]
+    starts = (tree.start(line) for line, package in imported_packages(tree) if package in _READERS)
     return min(starts, default=len(tree.source))
 
 
@@ -122,11 +119,14 @@ def _test(tree: Tree, node: cst.CSTNode) -> str:
     return tree.text(test) if all(each.value in ("os", "sys", "bool") for each in names) else ""
 
 
-def packages_of(statement: cst.Import | cst.ImportFrom) -> list[str]:
-    """The packages that an import names; none for one from the notebook's own folder."""
-    if isinstance(statement, cst.ImportFrom):
-        return [dotted(statement.module).split(".")[0]] if statement.module and not statement.relative else []
-    return [alias.evaluated_name.split(".")[0] for alias in statement.names]
+def imported_packages(tree: Tree) -> Iterator[tuple[cst.Import | cst.ImportFrom, str]]:
+    """The live imports, in order, each with every package that it names; none from the notebook's own folder."""
+    lines: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
+    for line in tree.in_order(lines):
+        if isinstance(line, cst.Import):
+            yield from ((line, dotted(alias.name).partition(".")[0]) for alias in line.names)
+        elif line.module is not None and not line.relative:
+            yield line, dotted(line.module).partition(".")[0]
 
 
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:

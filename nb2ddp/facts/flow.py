@@ -64,6 +64,11 @@ def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpressio
     return [each.value for each in returns if each.value is not None]
 
 
+def makers(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
+    """The calls that an expression is made by, in it and in what the names in it stand for."""
+    return [call for part in tree.backward_slice(node) for call in tree.within(part, cst.Call)]
+
+
 def callees(tree: Tree, calls: Iterable[cst.Call]) -> list[cst.FunctionDef]:
     """The user-defined functions that calls run by their names."""
     definitions = (tree.definition(call.func) for call in calls)

@@ -9,7 +9,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.flow import called_as, reached, returned
+from nb2ddp.facts.flow import called_as, makers, reached, returned
 from nb2ddp.facts.values import values
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, argument, keyword
@@ -209,16 +209,11 @@ def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Cal
 def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> list[cst.Call]:
     """The loads that make the models which trainers are given."""
     models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
-    makers = reached(
-        [call for model in models for value in values(tree, model) for call in _makers(tree, value)],
-        lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in _makers(tree, value)],
+    calls = reached(
+        [call for model in models for value in values(tree, model) for call in makers(tree, value)],
+        lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in makers(tree, value)],
     )
-    return [call for call in loads if call in makers]
-
-
-def _makers(tree: Tree, value: cst.BaseExpression) -> list[cst.Call]:
-    """The calls that a value is made by."""
-    return [call for part in tree.backward_slice(value) for call in tree.within(part, cst.Call)]
+    return [call for call in loads if call in calls]
 
 
 def _auto_model(tree: Tree, load: cst.Call) -> str:

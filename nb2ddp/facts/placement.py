@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp.facts.commands import kills_job
 from nb2ddp.facts.effects import WANDB, Does, gives_an_object, made_by
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import argument_of, called, reached
+from nb2ddp.facts.flow import argument_of, called, makers, reached
 from nb2ddp.facts.services import called_on
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.arguments import constant
@@ -304,8 +304,7 @@ class Placement:
         names = [name for part in parts for name in tree.within(part, cst.Name) if tree.literal(name) is ...]
         bound = [binding.value for name in names if (binding := tree.binding(name)) is not None]
         plain = all(name.value in _BUILTINS or tree.binding(name) is not None for name in names) and None not in bound
-        calls = [call for part in parts for call in tree.within(part, cst.Call)]
-        return plain and all(tree.qualified(call.func) in _BUILTINS for call in calls)
+        return plain and all(tree.qualified(call.func) in _BUILTINS for call in makers(tree, statement.test))
 
 
 def _placed_by(edits: tuple[Edit, ...]) -> list[cst.CSTNode]:

@@ -18,7 +18,7 @@ from nb2ddp.facts.commands import (
     words,
 )
 from nb2ddp.facts.effects import ENV_MAGICS, FILE_MAGICS, NOTEBOOK_MAGICS, Does
-from nb2ddp.facts.environment import assignment, packages_of
+from nb2ddp.facts.environment import assignment, imported_packages
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
@@ -257,11 +257,10 @@ def import_from_changed_folder(program: Program) -> Findings:
     tree, sources = program.tree, [cell.source for cell in program.code_cells]
     changes = [call for call, form in program.forms_of(Kind.LINE_MAGIC) if form.name in ("cd", "pushd")]
     changes += program.execution.calls("os.chdir")
-    lines: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
     unknown = [
         tree.start(line)
-        for line in lines
-        if not all(name in ON_COLAB | ON_INDEX or is_published(name, sources) for name in packages_of(line))
+        for line, name in imported_packages(tree)
+        if name not in ON_COLAB | ON_INDEX and not is_published(name, sources)
     ]
     for call in changes if "sys.path" not in program.text else ():
         if tree.function(call) is None and tree.is_live(call) and any(at > tree.start(call) for at in unknown):

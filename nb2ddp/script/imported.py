@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.environment import packages_of
+from nb2ddp.facts.environment import imported_packages
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.values import texts_of
@@ -43,10 +42,11 @@ def _modules(program: Program, packages: Requirements) -> Iterator[Need]:
 def _imported(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
     """The imports that no `try` stands around, with the first name of each module, and none that a test names."""
     tree = program.tree
-    for line in tree.in_order(chain[cst.Import | cst.ImportFrom](tree.of(cst.Import), tree.of(cst.ImportFrom))):
-        if tree.is_live(line) and not program.installs.covers(line) and not tree.around(line, cst.Try):
+    for line, name in imported_packages(tree):
+        if not program.installs.covers(line) and not tree.around(line, cst.Try):
             tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
-            yield from ((line, name) for name in packages_of(line) if not re.search(rf"\b{name}\b", tests))
+            if not re.search(rf"\b{name}\b", tests):
+                yield line, name
 
 
 def _is_brought(module: str, packages: Requirements) -> bool:

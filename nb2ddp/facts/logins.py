@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import libcst as cst
 
 from nb2ddp import toml
-from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.syntax.arguments import constant
+from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: The variables of the Hub's token and of the key of Weights & Biases.
 HUB_TOKEN: Final = "HF_TOKEN"
@@ -17,7 +20,7 @@ TRACKER_KEY: Final = "WANDB_API_KEY"
 _TABLES = toml.tables(__file__)
 _SERVICES: Final[list[Mapping[str, str]]] = _TABLES["service"]
 #: The libraries of services, and the variables in which their clients look for a key.
-CLIENT_KEYS: Final[Mapping[str, str]] = _TABLES["clients"]
+_CLIENT_KEYS: Final[Mapping[str, str]] = _TABLES["clients"]
 #: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
@@ -56,3 +59,23 @@ def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
     login = _login(tree, call)
     found = None if login is None else argument(call, login["keyword"], 0)
     return None if found is None or tree.literal(found.value) is None else found.value
+
+
+def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
+    for call in tree.live(cst.Call):
+        service = next((name for name in _CLIENT_KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
+        if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
+            yield filled.value, _CLIENT_KEYS[service]
+        client = tree.qualified(call.func).startswith("huggingface_hub.")
+        if (token := token_of(tree, call)) is not None:
+            yield token, variable_of(tree, call) or HUB_TOKEN
+        elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
+            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
+        elif constant(tree, call, "push_to_hub") is True:
+            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
+    for assign in tree.live(cst.Assign):
+        key = environ_key(tree, assign.targets[0].target)
+        is_open = tree.literal(assign.value) == "" and not isinstance(assign.value, cst.SimpleString)
+        if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key) and not is_open:
+            yield assign.value, key

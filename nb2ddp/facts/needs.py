@@ -13,7 +13,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import called_as, is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
-from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, token_of, tokens
+from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, given_tokens, tokens
 from nb2ddp.facts.releases import fitting
 from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook import magics
@@ -141,9 +141,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield kind, name, checkpoint, False
     for folder, written in program.written_there:
         yield Kind.FOLDER, folder, written, False
-    calls = program.execution.calls()
-    started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
-    if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
+    starts = any(_STARTS.search(program.effects.command(call)) for call in program.execution.calls())
+    if not starts and not program.execution.calls("subprocess.Popen"):
         for text in program.tree.live(cst.SimpleString):
             if match := _SERVER.match(program.tree.content(text)):
                 yield Kind.SERVICE, f"a server at {match[0]}", text, False
@@ -175,7 +174,7 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode]]:
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     """Services on other machines: by the address in a question, or the package of a client that is given none."""
     tree = program.tree
-    given = [value for name in _GIVEN for value in tree.given(name) if tree.is_live(value)]
+    given = [value for name in _GIVEN for value in tree.given(name)]
     for value in given:
         if match := _ADDRESS.search(tree.text(tree.value(value))):
             yield f"the service at {match[0]}", value
@@ -242,9 +241,9 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         yield name, node, not (may_skip or is_left_out) and is_unconditional(tree, place)
     answers = {tree.statement(node) for _, node, *_ in asking}
     own = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in answers]
-    given_tokens = [tree.value(token) for token in tokens(tree)]
+    of_logins = [tree.value(token) for token in tokens(tree)]
     for key, call in reads:
-        if (_SECRET_NAME.fullmatch(key) or call in given_tokens) and key not in [name for _, name in own]:
+        if (_SECRET_NAME.fullmatch(key) or call in of_logins) and key not in [name for _, name in own]:
             yield key, call, False
     files = program.execution.calls(_FROM_FILE)
     for item in tree.live(cst.Subscript):
@@ -254,10 +253,10 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         given = {name for node, name in own if tree.start(node) < start} | LAUNCHER_VARIABLES | SHELL_VARIABLES
         if isinstance(key, str) and is_read and given.isdisjoint((key, ...)):
             yield key, item, is_unconditional(tree, item) and not files
-    if not given_tokens and HUB_TOKEN not in known:
+    if not of_logins and HUB_TOKEN not in known:
         yield from ((HUB_TOKEN, call, False) for call in _uploads(program))
-    others = [call for call in tree.live(cst.Call) if "wandb" in tree.qualified(call.func)]
-    if not (any(token_of(tree, call) for call in others) or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}):
+    known |= {variable for _, variable in given_tokens(tree, program.effects)}
+    if not known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}:
         trackers: list[cst.CSTNode] = [*program.execution.calls(_RUNS_OF_WANDB)]
         trackers += [each for each in tree.given("report_to") if "wandb" in tree.texts(tree.value(each))]
         yield from ((TRACKER_KEY, node, False) for node in trackers)

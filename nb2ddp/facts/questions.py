@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -11,9 +11,8 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import is_unconditional, stops
 from nb2ddp.facts.logins import (
-    CLIENT_KEYS,
-    HUB_TOKEN,
     TOKEN_VARIABLE,
+    given_tokens,
     stands_for_token,
     token_of,
     variable_of,
@@ -21,10 +20,9 @@ from nb2ddp.facts.logins import (
 )
 from nb2ddp.facts.values import resolved
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import READS, SHELL_VARIABLES, environ_key
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import Tree
 
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
@@ -189,23 +187,3 @@ def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | No
     if not (is_sure and isinstance(text, cst.SimpleString)):
         return None
     return text if stands_for_token(tree.literal(text)) else None
-
-
-def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
-    for call in tree.live(cst.Call):
-        service = next((name for name in CLIENT_KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
-        if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
-            yield filled.value, CLIENT_KEYS[service]
-        client = tree.qualified(call.func).startswith("huggingface_hub.")
-        if (token := token_of(tree, call)) is not None:
-            yield token, variable_of(tree, call) or HUB_TOKEN
-        elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
-            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
-        elif constant(tree, call, "push_to_hub") is True:
-            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
-    for assign in tree.live(cst.Assign):
-        key = environ_key(tree, assign.targets[0].target)
-        is_open = tree.literal(assign.value) == "" and not isinstance(assign.value, cst.SimpleString)
-        if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key) and not is_open:
-            yield assign.value, key

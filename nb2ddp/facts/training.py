@@ -129,8 +129,8 @@ class Training:
     def _steps(self) -> list[tuple[cst.CSTNode, bool]]:
         """The calls that train, and the values that do when they are called, with all that these lead to."""
         tree = self.tree
-        methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
-        values = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
+        methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.live(kind) if self._trains(n)]
+        values = [n for n in methods if not self._is_called_or_set(n)]
         return reached([*((call, False) for call in self.calls), *((value, True) for value in values)], self._onward)
 
     @cached_property

@@ -397,8 +397,8 @@ class _Reading:
             return loads[0], "fast_inference needs it"
         if module == "timm" and any(_GEMMA_3N.search(model_name(self.tree, load)) for load in loads):
             return loads[0], "Gemma 3n needs it for images"
-        trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
-        return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
+        trackers = (value for value in self.tree.given("report_to") if module in self.tree.texts(value))
+        return next(((value, "report_to names it") for value in trackers), None)
 
     def _add_decoders(self) -> None:
         """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""

@@ -15,7 +15,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import reached, returned
+from nb2ddp.facts.flow import grouped, reached, returned
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import entries_of
 from nb2ddp.syntax.cells import Source
@@ -127,10 +127,7 @@ class Execution:
 
     @cached_property
     def _by_name(self) -> dict[str, list[cst.Call]]:
-        found: dict[str, list[cst.Call]] = defaultdict(list)
-        for call in self._live:
-            found[self.tree.qualified(call.func)].append(call)
-        return found
+        return grouped((self.tree.qualified(call.func), call) for call in self._live)
 
     def does(self, call: cst.Call) -> Does:
         """What a call does beyond giving a value."""
@@ -183,12 +180,12 @@ class Execution:
 
         To name a function that a trainer calls, without a call, is to hand it on.
         """
-        found: dict[Function | None, list[tuple[cst.FunctionDef, cst.CSTNode]]] = defaultdict(list)
-        for function in self.tree.of(cst.FunctionDef):
-            for use in self.tree.uses(function):
-                if function not in self._called_by_trainers or self.tree.call_of(use) is not None:
-                    found[self.owner(use)].append((function, use))
-        return found
+        return grouped(
+            (self.owner(use), (function, use))
+            for function in self.tree.of(cst.FunctionDef)
+            for use in self.tree.uses(function)
+            if function not in self._called_by_trainers or self.tree.call_of(use) is not None
+        )
 
     @cached_property
     def _phases(self) -> dict[Function, Phase]:

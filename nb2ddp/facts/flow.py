@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from nb2ddp.syntax.tree import Statement, Tree
 
 Thing = TypeVar("Thing", bound=Hashable)
+Part = TypeVar("Part")
 
 
 def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]]) -> list[Thing]:
@@ -23,6 +25,14 @@ def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]])
             known[thing] = None
             pending += list(onward(thing))[::-1]
     return list(known)
+
+
+def grouped(pairs: Iterable[tuple[Thing, Part]]) -> defaultdict[Thing, list[Part]]:
+    """The second parts of pairs by the first ones, in order; none by anything else."""
+    found = defaultdict[Thing, list[Part]](list)
+    for first, second in pairs:
+        found[first].append(second)
+    return found
 
 
 def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import called_as, is_unconditional
+from nb2ddp.facts.flow import called_as, grouped, is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, given_tokens, tokens
 from nb2ddp.facts.releases import fitting
@@ -92,10 +92,11 @@ def needs(program: Program) -> list[Need]:
 
     What stands in code that a constant switches off is no need, but a token that is written there is one.
     """
-    found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
-    for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
-        if (kind is Kind.TOKEN or not _is_off(program.tree, node)) and not program.installs.covers(node):
-            found.setdefault((kind, name), []).append((node, required))
+    found = grouped(
+        ((kind, name), (node, required))
+        for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2]))
+        if (kind is Kind.TOKEN or not _is_off(program.tree, node)) and not program.installs.covers(node)
+    )
     optional = [question.call for question in program.questions if question.may_skip and not question.is_login]
     return [
         Need(

@@ -13,6 +13,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.environment import imported_packages
+from nb2ddp.facts.flow import grouped
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.values import texts_of
@@ -31,10 +32,11 @@ def all_needs(program: Program, packages: Requirements) -> list[str]:
 
 
 def _modules(program: Program, packages: Requirements) -> Iterator[Need]:
-    cells: dict[str, list[int]] = {}
-    for line, module in _imported(program):
-        if not _is_brought(module, packages) and not _is_made(program, line, module):
-            cells.setdefault(module, []).append(program.location(line).cell)
+    cells = grouped(
+        (module, program.location(line).cell)
+        for line, module in _imported(program)
+        if not _is_brought(module, packages) and not _is_made(program, line, module)
+    )
     for module, places in cells.items():
         yield Need(f"the module {module}", Kind.MODULE, tuple(dict.fromkeys(places)), required=False)
 

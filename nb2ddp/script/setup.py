@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.execution import RUN_ONCE
+from nb2ddp.facts.flow import grouped
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
@@ -93,12 +94,10 @@ def _duration(seconds: int) -> str:
 
 def _lines(imports: frozenset[str]) -> list[str]:
     """Return imports sorted: `import` lines before `from` lines, of which each module has one."""
-    names: dict[str, list[str]] = {}
-    for line in sorted(imports):
-        origin, _, name = line.rpartition("import ")
-        names.setdefault(origin or name, []).append(name)
-    lines = [f"{origin}import {', '.join(found)}" for origin, found in names.items() if origin.startswith("from ")]
-    return [*(line for line in sorted(imports) if line.startswith("import ")), *lines]
+    parts = [line.partition("import ") for line in sorted(imports)]
+    names = grouped((origin, name) for origin, _, name in parts if origin)
+    plain = [line for line in sorted(imports) if line.startswith("import ")]
+    return [*plain, *(f"{origin}import {', '.join(found)}" for origin, found in names.items())]
 
 
 def _joined(functions: tuple[str, ...], calls: Sequence[str]) -> str:

@@ -117,29 +117,24 @@ def _class(tree: Tree, node: cst.BaseExpression) -> str:
     return tree.family(tree.value(owner)) if name == "from_pretrained" else ""
 
 
-def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:
-    """Expressions that hold what a name may be: a loop's values, a function's arguments."""
-    param = tree.definition(name)
-    if isinstance(param, cst.Param):
-        return [*filter(None, [param.default]), *values(tree, name)]
-    return tree.backward_slice(name)[1:2]
-
-
 def model_name(tree: Tree, load: cst.Call) -> str:
     """The names that a load may pass for its model, as far as the notebook writes them out, one after the other."""
     named = (passed(tree, load, name) for name in ("model_name", "pretrained_model_name_or_path"))
     given = argument(load, "model_name", 0) or next(filter(None, named), None)
-    values: list[cst.CSTNode] = [] if given is None else [given.value]
-    parts = reached(values, lambda part: _parts(tree, part))
-    texts = [part for part in parts if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
-    return " ".join(text for part in texts for text in tree.texts(part))
 
+    def parts(node: cst.CSTNode) -> Sequence[cst.CSTNode]:  # nothing of `cfg.name` and `cfg[0]`
+        if not isinstance(node, cst.Name):
+            return [] if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
+        value, param = tree.value(node), tree.definition(node)
+        if value is not node:
+            return [value]
+        if isinstance(param, cst.Param):
+            return [*filter(None, [param.default]), *values(tree, node)]
+        return tree.backward_slice(node)[1:2]  # what a loop goes through
 
-def _parts(tree: Tree, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-    """What an expression is put together from; of a name, what it stands for; nothing of `cfg.name` and `cfg[0]`."""
-    if isinstance(node, cst.Name):
-        return _sources(tree, node) if (value := tree.value(node)) is node else [value]
-    return [] if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
+    found: list[cst.CSTNode] = reached([] if given is None else [given.value], parts)
+    strings = [part for part in found if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
+    return " ".join(text for part in strings for text in tree.texts(part))
 
 
 def has_own_class(tree: Tree, load: cst.Call) -> bool:

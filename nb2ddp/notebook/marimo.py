@@ -83,10 +83,9 @@ def parse_marimo(text: str, name: str) -> Notebook:
 
 def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, bool]]:
     """Yield each cell in the order of the file, and whether it is disabled. marimo runs nothing outside of cells."""
-    strings = _strings(module)
     found = ((statement, maker) for statement in module.body if (maker := _maker(statement)))
     for number, (statement, maker) in enumerate(found, start=1):
-        yield _cell(statement, maker, number, lines, strings), _is_disabled(maker)
+        yield _cell(statement, maker, number, lines), _is_disabled(maker)
 
 
 def _maker(statement: ast.stmt) -> ast.expr | None:
@@ -107,20 +106,18 @@ def _of_app(node: ast.expr) -> str:
     return name if owner == "app" else ""
 
 
-def _cell(
-    statement: ast.stmt, maker: ast.expr, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]
-) -> Cell:
+def _cell(statement: ast.stmt, maker: ast.expr, number: int, lines: Sequence[str]) -> Cell:
     if isinstance(statement, ast.Expr):  # app._unparsable_cell(r"""...""")
         constant = maker.args[0] if isinstance(maker, ast.Call) and maker.args else None
         text = constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else ""
         return _made(number, inspect.cleandoc(text), statement.lineno + 1, 4)
     if _of_app(maker) in ("cell", "setup"):
-        return _body(statement, number, lines, strings)
+        return _body(statement, number, lines)
     first = (maker.end_lineno or maker.lineno) + 1
     return _made(number, "\n".join(lines[first - 1 : statement.end_lineno]), first)
 
 
-def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]) -> Cell:
+def _body(statement: ast.stmt, number: int, lines: Sequence[str]) -> Cell:
     """Return a function's body as a cell, without the `return` of its names and its indentation."""
     body: list[ast.stmt] = getattr(statement, "body")  # noqa: B009 - a function's, a class's or a `with`'s
     code = list(body)
@@ -137,7 +134,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
         raise _refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
     while lines[first - 2].strip()[:1] in ("", "#"):  # up to the header
         first -= 1
-    source = _dedented(lines, first, last, body[0].col_offset, strings)
+    source = _dedented(lines, first, last, body[0].col_offset, _strings(statement))
     return _made(number, source, first, body[0].col_offset)
 
 
@@ -159,9 +156,9 @@ def _markdown(statement: ast.stmt) -> str | None:
     return inspect.cleandoc(text) if isinstance(text, str) else None
 
 
-def _strings(module: ast.Module) -> list[tuple[int, int]]:
+def _strings(statement: ast.stmt) -> list[tuple[int, int]]:
     """Return the first and last line of each string of several lines."""
-    nodes = [node for node in ast.walk(module) if isinstance(node, (ast.Constant, ast.JoinedStr))]
+    nodes = [node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr))]
     return [(node.lineno, last) for node in nodes if (last := node.end_lineno or 0) > node.lineno]
 
 

@@ -30,24 +30,23 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
     """
     if not _CLASS.fullmatch(tree.qualified(call.func)):
         return [call]
-    clients: list[cst.CSTNode] = reached([call], lambda client: _kept(tree, client))
+    ends = list[cst.CSTNode]()
+
+    def kept(client: cst.CSTNode) -> list[cst.CSTNode]:
+        """Where a client goes on: to the uses of what it is bound to, and to what a class makes of it."""
+        # also one that a condition chooses: `OpenAI() if key else None`
+        above = tree.parents[tree.extended(client, cst.IfExp, cst.BooleanOperation)]
+        user = argument_of(tree, client)
+        if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)) and (uses := tree.kept_uses(above)):
+            return uses
+        if user is not None and _CLASS.fullmatch(tree.qualified(user.func)):
+            return [user]
+        ends.append(above)
+        return []
+
+    clients = reached(list[cst.CSTNode]([call]), kept)
     asking = tree.in_order(filter(None, [called_on(tree, client) for client in clients]))
-    ends = [_taken_by(tree, client) for client in clients if not _kept(tree, client)]
     return asking or ([] if all(isinstance(end, _IDLE) for end in ends) else [call])
-
-
-def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
-    """Where a client goes on: to the uses of what it is bound to, and to what a class makes of it."""
-    above = _taken_by(tree, client)
-    if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
-        return tree.kept_uses(above)
-    user = argument_of(tree, client)
-    return [user] if user is not None and _CLASS.fullmatch(tree.qualified(user.func)) else []
-
-
-def _taken_by(tree: Tree, client: cst.CSTNode) -> cst.CSTNode:
-    """What takes a client, also one that a condition chooses: `OpenAI() if key else None`."""
-    return tree.parents[tree.extended(client, cst.IfExp, cst.BooleanOperation)]
 
 
 def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:

@@ -239,23 +239,17 @@ def _called(tree: Tree, call: cst.Call) -> cst.FunctionDef | None:
 
 def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
     """Return what calls pass to a parameter, or its default; nothing for a method some of whose calls are unknown."""
-    function = tree.function(param)
+    function, name = tree.function(param), param.name.value
     if function is None:
         return []
     calls = [tree.call_of(use) for use in tree.named(function)]
     own = [call for call in calls if call is not None and _called(tree, call) is function]
-    is_known = all(call is not None and _called(tree, call) is not None for call in calls)
-    if isinstance(tree.scope(function), cst.ClassDef) and not is_known:
-        return []
-    arguments = [argument(call, param.name.value, _position(tree, function, param)) for call in own]
+    names = [each.name.value for each in function.params.params]
+    if isinstance(tree.scope(function), cst.ClassDef):
+        if not all(call is not None and _called(tree, call) is not None for call in calls):
+            return []
+        is_static = any(tree.text(each.decorator) == "staticmethod" for each in function.decorators)
+        names = names if is_static else names[1:]  # the object stands before what its method is passed
+    arguments = [argument(call, name, names.index(name) if name in names else None) for call in own]
     given = [param.default if each is None else each.value for each in arguments]
     return [each for each in given if each is not None]
-
-
-def _position(tree: Tree, function: cst.FunctionDef, param: cst.Param) -> int | None:
-    """Return where a call passes a parameter without its name; an object stands before what its method is passed."""
-    params = [each.name.value for each in function.params.params]
-    is_static = any(tree.text(each.decorator) == "staticmethod" for each in function.decorators)
-    if isinstance(tree.scope(function), cst.ClassDef) and not is_static:
-        params = params[1:]
-    return params.index(param.name.value) if param.name.value in params else None

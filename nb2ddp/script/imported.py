@@ -13,7 +13,6 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.environment import imported_packages
-from nb2ddp.facts.flow import grouped
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.values import texts_of
@@ -32,23 +31,16 @@ def all_needs(program: Program, packages: Requirements) -> list[str]:
 
 
 def _modules(program: Program, packages: Requirements) -> Iterator[Need]:
-    cells = grouped(
-        (module, program.location(line).cell)
-        for line, module in _imported(program)
-        if not _is_brought(module, packages) and not _is_made(program, line, module)
-    )
+    """The imported modules that nothing brings, but those that a `try` stands around, or that a test names."""
+    tree, cells = program.tree, dict[str, dict[int, None]]()
+    for line, module in imported_packages(tree):
+        tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
+        is_tried = tree.around(line, cst.Try) or re.search(rf"\b{module}\b", tests)
+        is_there = is_tried or program.installs.covers(line) or _is_brought(module, packages)
+        if not is_there and not _is_made(program, line, module):
+            cells.setdefault(module, {})[program.location(line).cell] = None
     for module, places in cells.items():
-        yield Need(f"the module {module}", Kind.MODULE, tuple(dict.fromkeys(places)), required=False)
-
-
-def _imported(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
-    """The imports that no `try` stands around, with the first name of each module, and none that a test names."""
-    tree = program.tree
-    for line, name in imported_packages(tree):
-        if not program.installs.covers(line) and not tree.around(line, cst.Try):
-            tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
-            if not re.search(rf"\b{name}\b", tests):
-                yield line, name
+        yield Need(f"the module {module}", Kind.MODULE, tuple(places), required=False)
 
 
 def _is_brought(module: str, packages: Requirements) -> bool:

@@ -215,14 +215,12 @@ def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) ->
         return False
     if row.given and (call is None or not call.args or call.args[0].keyword is not None):
         return False
-    return row.mode is None or (call is not None and _is_to_write(tree, argument(call, "mode", row.mode)))
-
-
-def _is_to_write(tree: Tree, mode: cst.Arg | None) -> bool:
-    """Return whether a file is opened for writing."""
-    value = tree.literal(mode.value) if mode is not None else "r"
-    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", value)  # no path, as of `Image.open`
-    return bool(is_mode and set("wax+") & set(str(value)))
+    if row.mode is None or call is None:
+        return row.mode is None
+    given = argument(call, "mode", row.mode)
+    mode = tree.literal(given.value) if given is not None else "r"
+    is_mode = isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", mode)  # no path, as of `Image.open`
+    return bool(is_mode and set("wax+") & set(str(mode)))
 
 
 def made_by(tree: Tree, node: cst.BaseExpression, pattern: str, through: str = ".*") -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import ENV_MAGICS
+from nb2ddp.facts.flow import grouped
 from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -93,10 +94,15 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
         and (_READ_BY_OURS.fullmatch(name) or tree.start(node) < others)
-        and (tree.parents[tree.statement(node)] is tree.module or _test(tree, node))
+        and (tree.is_top_level(node) or _test(tree, node))
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    moves = [plain for plain in early if not _test(tree, plain[0]) and _moves(source, *plain, early)]
+    values = grouped((name, value) for _, name, value in early)
+    moves = [
+        (node, name, value)
+        for node, name, value in early
+        if tree.is_top_level(node) and len({*values[name]}) == 1 and not _is_touched(source, node, name, early)
+    ]
     lines = {holder(source, each[0]) for each in every if each not in moves}  # which stay, with all that they set
     staying = [node for node, *_ in every if holder(source, node) in lines]
     return [_setting(source, *plain, staying) for plain in early]
@@ -201,11 +207,6 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: 
         comments=tuple(tree.source[above:start].splitlines()),
         beside=(assignment(form.text) or ("", "", ""))[2] if form else beside,
     )
-
-
-def _moves(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> bool:
-    """True for what gives a variable its only value, which no code above reads or changes."""
-    return all(line[2] == value for line in early if line[1] == name) and not _is_touched(source, node, name, early)
 
 
 def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) -> bool:

@@ -115,10 +115,12 @@ def uses_unsloth(tree: Tree) -> bool:
 
 def uses(tree: Tree) -> Iterator[Use]:
     """What a notebook takes from TRL and transformers."""
-    for alias, name in _imported(tree):
-        spans = _spans("trl", "", name)
-        if spans:
-            yield Use(alias, "trl", name, spans)
+    for statement, module, _ in tree.imports("trl"):  # of TRL itself, of its models and its trainers
+        is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
+        is_certain = tree.is_live(statement) and tree.around(statement, cst.Try) is None
+        if is_theirs and is_certain and not isinstance(statement.names, cst.ImportStar):
+            named = ((alias, alias.evaluated_name) for alias in statement.names)
+            yield from (Use(alias, "trl", name, spans) for alias, name in named if (spans := _spans("trl", "", name)))
     is_lenient = uses_unsloth(tree)
     for call in tree.live(cst.Call):
         if made := _MADE.fullmatch(tree.family(call.func)):
@@ -172,16 +174,6 @@ def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator
 
 def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
     return tuple((first, last) for first, last in table()[library].get(owner, {}).get(name, []))
-
-
-def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
-    """What is imported of TRL by its name: of TRL itself, of its models and its trainers."""
-    for statement, module, _ in tree.imports("trl"):
-        is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
-        is_certain = tree.is_live(statement) and tree.around(statement, cst.Try) is None
-        if isinstance(statement, cst.ImportFrom) and is_theirs and is_certain:
-            for alias in () if isinstance(statement.names, cst.ImportStar) else statement.names:
-                yield alias, alias.evaluated_name
 
 
 @cache

@@ -278,7 +278,7 @@ def _as_named(tree: Tree, call: cst.Call) -> Does:
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
     """True where each process may do the same: in memory or a temporary folder of its own, or only to look."""
     first = call.args[0].value if call.args else None
-    if _below_temporary(tree, call):
+    if any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call)):
         return True
     if re.fullmatch(r"(huggingface_hub\.)?(snapshot_download|hf_hub_download)", name):
         return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
@@ -288,11 +288,6 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return True  # it asks a person
     in_memory = first is not None and tree.constructor(first) in ("io.BytesIO", "io.StringIO")
     return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))
-
-
-def _below_temporary(tree: Tree, call: cst.Call) -> bool:
-    """True where a call is given something of a temporary folder: each process has its own."""
-    return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call))
 
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:

@@ -84,7 +84,9 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         every: all that it sets, as `settings` gives it.
     """
     tree = source.tree
-    first, others = first_import(tree), _other_imports(tree)
+    first = first_import(tree)
+    readers = (tree.start(line) for line, package in imported_packages(tree) if package in _READERS)
+    others = min(readers, default=len(tree.source))
     early = [
         (node, name, value)
         for node, name, value in every
@@ -106,12 +108,6 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
     lines = {holder(source, each[0]) for each in every if each not in moves}  # which stay, with all that they set
     staying = [node for node, *_ in every if holder(source, node) in lines]
     return [_setting(source, *plain, staying) for plain in early]
-
-
-def _other_imports(tree: Tree) -> int:
-    """Where the first package is imported that reads variables of the Hub or of torch, but torch and Unsloth."""
-    starts = (tree.start(line) for line, package in imported_packages(tree) if package in _READERS)
-    return min(starts, default=len(tree.source))
 
 
 def _test(tree: Tree, node: cst.CSTNode) -> str:

@@ -102,11 +102,8 @@ def stops(tree: Tree, test: Statement) -> bool:
     return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
-def suppresses(tree: Tree, item: cst.WithItem) -> bool:
-    """True for `with contextlib.suppress(...)`, which an exception leaves."""
-    return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
-
-
+#: What an exception leaves.
+_SUPPRESS = "contextlib.suppress"
 #: What may leave out some of what stands in it.
 _MAY_SKIP = (
     cst.If, cst.IfExp, cst.BooleanOperation, cst.MatchCase, cst.Try, cst.TryStar, cst.For, cst.While,
@@ -130,7 +127,7 @@ def is_unconditional(tree: Tree, node: cst.CSTNode, in_function: bool = False) -
             and not (isinstance(above, cst.If) and inner is above.body and tree.fixed(above.test) in (True, 1))
         ):
             return False
-        if isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
+        if isinstance(above, cst.With) and any(tree.constructor(each.item) == _SUPPRESS for each in above.items):
             return False
         inner = above
     return True

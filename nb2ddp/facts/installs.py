@@ -145,17 +145,17 @@ class Installs:
         Each round puts back, all at once, what something that stays needs; so the order of a set is of no account, and
         what reads each other leaves together.
         """
-        removed = set(reached([*self.installing, *self._idle], self._near))
+        near = reached(
+            [*self.installing, *self._idle],
+            lambda node: [*self._mentions(node), *filter(self._may_go, self._around(node))],
+        )
+        removed = set(near)
         while True:
             stays = removed - self.installing.union(*map(self._mentions, removed))
             back = {node for node in stays if not self._goes(node, removed)}
             if not back:
                 return removed
             removed -= back
-
-    def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """What may leave with a node."""
-        return [*self._mentions(node), *filter(self._may_go, self._around(node))]
 
     def _around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What a node stands in, and what binds the names that it reads with all that these stand in."""

@@ -127,7 +127,8 @@ def makers(execution: Execution) -> Iterator[Maker]:
                 yield from _of_command(call, filled(execution.tree, _command(execution, call)))
         else:
             yield _of_call(execution, call)
-        texts = [text for folder in folders_of(call) for text in texts_of(execution.tree, folder)]
+        folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
+        texts = [text for folder in folders for text in texts_of(execution.tree, folder)]
         yield Maker(call, tuple(texts), is_sure=True)
 
 
@@ -215,11 +216,6 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
         written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
-
-
-def folders_of(call: cst.Call) -> list[cst.BaseExpression]:
-    """What a call is given under a name of what is written: `output_dir = "out"`."""
-    return [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
 
 
 def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:

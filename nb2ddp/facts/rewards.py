@@ -38,12 +38,9 @@ class Rewards:
         given = [value for name, value in arguments if name in _CALLED]
         self.rollouts = handed_on(self.tree, [value for name, value in arguments if name == _CALLED[1]])[0]
         functions, self.names = handed_on(self.tree, given)
-        self.entries = [each for each in functions if self._is_called(each)]
-
-    def _is_called(self, function: Function) -> bool:
-        """True for what a trainer calls by itself: of an object, its class's `__call__`."""
-        is_method = isinstance(self.tree.scope(function), cst.ClassDef)
-        return not is_method or (isinstance(function, cst.FunctionDef) and function.name.value == "__call__")
+        methods = [each for each in functions if isinstance(self.tree.scope(each), cst.ClassDef)]
+        called = [each for each in methods if isinstance(each, cst.FunctionDef) and each.name.value == "__call__"]
+        self.entries = [each for each in functions if each in called or each not in methods]
 
     def reached(self, entry: Function) -> set[Function]:
         """A function with all functions and methods of the notebook that it calls or hands on."""

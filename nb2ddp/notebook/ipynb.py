@@ -208,10 +208,8 @@ def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare_cell(cell: dict[str, Any]) -> dict[str, Any]:
-    bare = {key: value for key, value in cell.items() if key not in ("attachments", "id")}
-    if "outputs" in bare:
-        bare["outputs"] = []
-    return bare
+    kept = [key for key in cell if key not in ("attachments", "id")]
+    return {key: [] if key == "outputs" else cell[key] for key in kept}
 
 
 def read_metadata(text: str) -> Metadata:

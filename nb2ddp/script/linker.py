@@ -105,7 +105,7 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
     order = [*known, *_IMPORTS]
     for name in sorted(used.intersection(order), key=order.index):
         follow(name, _IMPORTS)
-    standard = frozenset(filter(_is_standard, imports))
+    standard = frozenset(each for each in imports if each.split()[1].split(".")[0] in sys.stdlib_module_names)
     return Linked(standard, frozenset(imports) - standard, tuple(definition.text for definition in linked.values()))
 
 
@@ -146,7 +146,8 @@ def taken(source: Source) -> dict[str, str]:
     own = dict.fromkeys(name for name in names() if name in tree.bound_names)
     for name, statement in imports().items():
         library = statement.split()[1].split(".")[0]
-        if any(not _is_of(binding.imported, library, name) for binding in tree.bindings(name)):
+        imported = [(binding.imported or "").split(".") for binding in tree.bindings(name)]
+        if any((each[0], each[-1]) != (library, name) for each in imported):
             own[name] = None
     return {name: source.name(name) for name in own} | {f"{name}(": f"{source.name(name)}(" for name in shadowed(tree)}
 
@@ -154,11 +155,6 @@ def taken(source: Source) -> dict[str, str]:
 def shadowed(tree: Tree) -> list[str]:
     """Return the names of Python's own functions that a notebook binds at module level."""
     return [name for name in vars(builtins) if name.islower() and any(not b.imported for b in tree.bindings(name))]
-
-
-def _is_of(imported: str | None, library: str, name: str) -> bool:
-    """Return whether an import of this full name gives a library's module, class or function of a name."""
-    return imported is not None and imported.split(".")[0] == library and imported.split(".")[-1] == name
 
 
 def _defined(module: str) -> dict[str, Definition]:
@@ -196,7 +192,3 @@ def _without_annotations(text: str) -> str:
             rest = text[end:] if default is None else f"={text[tree.start(default) :]}"
             text = text[:start].rstrip(" :->") + rest
     return text
-
-
-def _is_standard(statement: str) -> bool:
-    return statement.split()[1].split(".")[0] in sys.stdlib_module_names

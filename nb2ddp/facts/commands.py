@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile, pairwise
 from pathlib import PurePosixPath
-from typing import Final
 
 #: Comments, each behind a blank; texts in quotes, which may hold what looks like one.
 _COMMENT = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*")|(?:^|(?<=\s))#.*""", re.MULTILINE)
@@ -42,7 +41,7 @@ _PIP = rf"({_PYTHON} -m )?(uv )?pip3?(\.\d+)?"
 #: Where packages and what is made of them are kept; Unsloth's compiled code belongs to the running job.
 _CACHES = r"((site|dist)-packages|__pycache__|\.cache/(pip|uv)|/usr/local|unsloth_compiled_cache)"
 #: What commands do, by how their words begin. The first that fits decides.
-_DOES: Final = {
+_DOES = {
     # installs or removes packages, or removes what is made of them
     "install": rf"{_PIP} (-\S+ )*(install|uninstall|download|cache)|pip3?-autoremove"
     r"|uv (add|sync|venv|python|self|remove)|ldconfig|kill -9"
@@ -71,9 +70,9 @@ _DOES: Final = {
     r"|ollama|hf|huggingface-cli|wandb|touch|sh|bash|true",
 }
 #: What is printed, and what only the shell itself needs for it.
-_SHOWING: Final = frozenset({"show", "filter", "shell", "source"})
+_SHOWING = frozenset({"show", "filter", "shell", "source"})
 #: Which of their words beside options commands write to.
-_TARGETS: Final = {
+_TARGETS = {
     r"mkdir|wget|curl": slice(None),
     r"git clone|cp|mv|kaggle (datasets|competitions) download": slice(-1, None),
     r"zip": slice(1),

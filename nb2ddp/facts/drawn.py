@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
 
 import libcst as cst
 
@@ -22,7 +21,7 @@ _REPEATED = (cst.For, cst.While, cst.FunctionDef)
 _PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
 _IMAGE_NAME = re.compile(r"(\w*_)?(image|img|picture|photo)(_?\d+)?")
 #: By library: how files are named, their suffix, and the method that writes one.
-_FILES: Final = {
+_FILES = {
     "pyplot": ("figure", "png", "savefig"),
     "figure": ("figure", "png", "savefig"),
     "plotly": ("plot", "html", "write_html"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import libcst as cst
 
@@ -45,9 +45,9 @@ class Does(Flag):
     ACT = WRITE | SAVE | FETCH | RUN
 
 
-NOTHING: Final = Does(0)
+NOTHING = Does(0)
 #: How a finding says what a call does.
-ACTIONS: Final = {
+ACTIONS = {
     Does.SAVE: "saves or uploads the model",
     Does.WRITE: "writes a file",
     Does.FETCH: "downloads",
@@ -55,13 +55,13 @@ ACTIONS: Final = {
 }
 
 #: The keywords for where something is written.
-PLACE: Final = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
+PLACE = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
 #: Cell magics that write their body into a file.
-FILE_MAGICS: Final = frozenset({"writefile", "file"})
+FILE_MAGICS = frozenset({"writefile", "file"})
 #: Magics that set or show variables.
-ENV_MAGICS: Final = frozenset({"env", "set_env"})
+ENV_MAGICS = frozenset({"env", "set_env"})
 #: Magics that change or show the notebook only.
-NOTEBOOK_MAGICS: Final = frozenset(
+NOTEBOOK_MAGICS = frozenset(
     "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
     "debug dhist dirs doctest_mode edit gui hist history killbgscripts less load_ext logoff logon "
     "logstart logstate logstop lsmagic man matplotlib mkdirs more notebook page pastebin pdb pdef pdoc "
@@ -70,15 +70,15 @@ NOTEBOOK_MAGICS: Final = frozenset(
     "xmode autoreload watermark tensorboard load_interactive".split()
 )
 #: What logs in to the Hub: with a token it writes that into a file.
-_LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+_LOGIN = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
 #: How what writes a file is called where no table knows it, given a file's name: `mimsave`, `export`, `tts_to_file`.
 _WRITING_NAMES = re.compile(
     r"(?!write$)(\w+_)?[mv]?(im|vol)?(save|write|export|dump|render)(r|_\w+)?|\w*to_\w*file|to_[a-z]+"
 )
 _FILE_NAME = re.compile(r"[^\s{}]*\.[A-Za-z]\w{1,4}")
-WANDB: Final = r"wandb\..*"
+WANDB = r"wandb\..*"
 #: What an artifact of Weights & Biases is given by.
-_ARTIFACTS: Final = frozenset({"artifact", "use_artifact"})
+_ARTIFACTS = frozenset({"artifact", "use_artifact"})
 #: What only keeps what it is given: classes, which begin with a capital, and the makers of dictionaries and pipelines.
 _KEEPS_SETTINGS = re.compile(r"[A-Z]\w*|dict|partial|pipeline|update")
 #: Calls whose value is of use to the process that makes them, and to no other.

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import Final
 
 import libcst as cst
 
@@ -46,10 +45,10 @@ class Who(Enum):
 
 
 #: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
-_LOCAL_RANK: Final = (
+_LOCAL_RANK = (
     r"\bis_local_(main_process|process_zero)\b|\blocal_process_index\b|\bget_node_local_rank\(|[\"']LOCAL_RANK[\"']"
 )
-_RANK: Final = (
+_RANK = (
     r"\bis_main_process\b|\bis_world_process_zero\b|\bprocess_index\b|\bget_(global_)?rank\(|[\"'](GROUP_)?RANK[\"']"
 )
 _IN_TURN = re.compile(r"\b(local_)?main_process_first\b|\bon_(local_)?main_process\b")

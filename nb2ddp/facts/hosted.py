@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 import libcst as cst
 
@@ -11,9 +10,9 @@ from nb2ddp.facts.flow import receiver
 from nb2ddp.syntax.tree import Tree, method
 
 #: Their packages.
-HOSTED: Final = ("google.colab", "kaggle_secrets", "kaggle_web_client")
+HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 #: What has a person choose files, and saves them beside the notebook.
-UPLOAD: Final = "google.colab.files.upload"
+UPLOAD = "google.colab.files.upload"
 #: What gives a secret of theirs.
 SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
 #: A class of theirs, and what is made of it.

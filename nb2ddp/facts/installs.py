@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -30,7 +30,7 @@ _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\
 _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
 #: The part of a compound statement that runs before its suites.
-_HEADS: Final = {cst.If: "test", cst.While: "test", cst.For: "iter"}
+_HEADS = {cst.If: "test", cst.While: "test", cst.For: "iter"}
 #: A plain print of what no longer happens where a line has left.
 _ANNOUNCES = re.compile(r"""print\(\s*(["'])(?:(?!\1).)*\b(?i:install|download|mount)(?:(?!\1).)*\1\s*\)\s*""")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
 
 import libcst as cst
 
@@ -60,7 +59,7 @@ class ModelKind(Enum):
 
 
 #: Names of models and their classes, whatever their case. The first that is found decides.
-_KINDS: Final = {
+_KINDS = {
     ModelKind.MIXTURE_OF_EXPERTS: r"moe|mixtral|gpt-?oss|\ba\d+(\.\d+)?b\b|[-_]a\d+(\.\d+)?b\b|deepseek-v[23]|llama-4"
     r"|olmoe|glm.*(air|flash)|qwen3[._]?[56].*(35b|122b|397b)|granite-4.*-h-(tiny|small)|nemotron.*-a\d",
     ModelKind.AUDIO: r"whisper|csm|audio|speech|wav2vec",

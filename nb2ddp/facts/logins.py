@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import libcst as cst
 
@@ -15,16 +14,16 @@ from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: The variables of the Hub's token and of the key of Weights & Biases.
-HUB_TOKEN: Final = "HF_TOKEN"
-TRACKER_KEY: Final = "WANDB_API_KEY"
+HUB_TOKEN = "HF_TOKEN"
+TRACKER_KEY = "WANDB_API_KEY"
 _TABLES = toml.tables(__file__)
-_SERVICES: Final[list[Mapping[str, str]]] = _TABLES["service"]
+_SERVICES: list[Mapping[str, str]] = _TABLES["service"]
 #: The libraries of services, and the variables in which their clients look for a key.
-_CLIENT_KEYS: Final[Mapping[str, str]] = _TABLES["clients"]
+_CLIENT_KEYS: Mapping[str, str] = _TABLES["clients"]
 #: The variables that hold a token of the Hub or of Weights & Biases.
-TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
+TOKEN_VARIABLE = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
-_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
+_LIKE_A_TOKEN = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
 
 
 def _login(tree: Tree, node: cst.CSTNode) -> Mapping[str, str] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -35,7 +35,7 @@ _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
-CURRENT: Final = ("/content", "/kaggle/working")
+CURRENT = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(
@@ -47,7 +47,7 @@ _SHELL_PATH = re.compile(
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: What copies or moves the first that it is given to the second.
-_MOVERS: Final = ("shutil.", "os.rename", "os.replace")
+_MOVERS = ("shutil.", "os.rename", "os.replace")
 #: Keywords for what is written.
 WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
@@ -79,9 +79,9 @@ _NO_OWNER = re.compile(r"[\w.-]+")
 _OF_THE_HUB = re.compile(
     r"(distil)?(gpt2|bert|roberta|albert|xlnet|t5|xlm|camembert|flaubert|bart|pegasus|openai-gpt|transfo-xl|ctrl)\b.*"
 )
-_MODEL_LIBRARIES: Final = ("unsloth.", "transformers.", "peft.")
+_MODEL_LIBRARIES = ("unsloth.", "transformers.", "peft.")
 #: What `load_dataset` reads files with.
-_FORMATS: Final = frozenset("arrow audiofolder csv imagefolder json pandas parquet text webdataset xml".split())
+_FORMATS = frozenset("arrow audiofolder csv imagefolder json pandas parquet text webdataset xml".split())
 #: The keywords for what is read.
 _GIVEN = re.compile(r"(\w+_)?(path|files?|dir|folder|filename|buffer|model_name)|io|fp")
 #: Methods of a path that read it.

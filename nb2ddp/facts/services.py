@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, cast
+from typing import cast
 
 import libcst as cst
 
@@ -20,7 +20,7 @@ _IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparis
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
 
 #: The variable that says which GPUs a program sees.
-_GPUS: Final = "CUDA_VISIBLE_DEVICES"
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:

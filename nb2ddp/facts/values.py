@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import libcst as cst
 
@@ -15,24 +14,24 @@ from nb2ddp.syntax.tree import ADDING, Tree, argument, keyword, method, own_clas
 
 Number = int | float
 #: What stands in a text for what is unknown.
-ANY: Final = "*"
-_ARITHMETIC: Final[dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number]]] = {
+ANY = "*"
+_ARITHMETIC: dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number]] = {
     cst.Add: operator.add,
     cst.Subtract: operator.sub,
     cst.Multiply: operator.mul,
     cst.Divide: operator.truediv,
     cst.FloorDivide: operator.floordiv,
 }
-_FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {"int": int, "max": max, "min": min}
+_FUNCTIONS: dict[str, Callable[..., Number]] = {"int": int, "max": max, "min": min}
 #: What makes rows of a list or of a dictionary of columns.
-_TABLES: Final = frozenset(
+_TABLES = frozenset(
     {"datasets.Dataset.from_list", "datasets.Dataset.from_dict", "datasets.Dataset.from_pandas", "pandas.DataFrame"}
 )
 #: Methods of a data set that keep the number of its rows; `map` may drop rows where it also drops columns.
-_KEEPING: Final = frozenset({"map", "shuffle", "select_columns", "rename_column", "rename_columns", "cast_column"})
+_KEEPING = frozenset({"map", "shuffle", "select_columns", "rename_column", "rename_columns", "cast_column"})
 #: How many expressions lead to rows, at most.
-_DEPTH: Final = 12
-_PATHS: Final = frozenset({"os.path.join", "pathlib.Path", "str"})
+_DEPTH = 12
+_PATHS = frozenset({"os.path.join", "pathlib.Path", "str"})
 #: A name in braces or behind `$`, which IPython fills in.
 _FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Final
 
 from nb2ddp.notebook.ipynb import Notebook, parse_notebook
 from nb2ddp.notebook.marimo import is_marimo, parse_marimo
@@ -14,7 +13,7 @@ from nb2ddp.notebook.scripts import is_script, parse_script
 from nb2ddp.results import Diagnostic, NotebookError
 
 #: Endings of notebooks that are not read, with what they are and how to get one that is.
-OTHER_FORMATS: Final = {
+OTHER_FORMATS = {
     ".qmd": "a Quarto notebook; `quarto convert {name}` writes an .ipynb",
     ".rmd": "an R Markdown notebook; `jupytext --to ipynb {name}` writes an .ipynb",
     ".md": "a Markdown file; if it is a notebook, `jupytext --to ipynb {name}` writes an .ipynb",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Final
 
 import libcst as cst
 
@@ -20,7 +19,7 @@ from nb2ddp.script.modules import is_published, on_index
 from nb2ddp.script.packages import Requirements
 
 #: Modules of the machines that host notebooks: scripts do without them.
-_HOSTED: Final = frozenset("google ipykernel kaggle_datasets kaggle_secrets marimo".split())
+_HOSTED = frozenset("google ipykernel kaggle_datasets kaggle_secrets marimo".split())
 #: What puts a folder where modules are looked for.
 _TO_PATH = re.compile(r"sys\.path\.(append|insert|extend)|site\.addsitedir")
 

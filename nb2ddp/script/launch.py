@@ -11,20 +11,19 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Final
 
 from nb2ddp.options import Launch, LaunchError
 from nb2ddp.script.templates import render
 
-CONFIG_NAME: Final = "accelerate_config.yaml"
+CONFIG_NAME = "accelerate_config.yaml"
 #: How the names of notebooks end that launch a script.
-LAUNCHING: Final = ".launch.ipynb"
+LAUNCHING = ".launch.ipynb"
 #: Machines of Hugging Face's jobs, by their GPUs.
-_FLAVORS: Final = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
+_FLAVORS = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
 #: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
-DEFAULT_PORT: Final = 29500
+DEFAULT_PORT = 29500
 #: What stands in a line for the name of machine 0.
-ADDRESS: Final = "HOST"
+ADDRESS = "HOST"
 
 
 def launch_files(

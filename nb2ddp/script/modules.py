@@ -6,21 +6,20 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from packaging.requirements import Requirement
 
 from nb2ddp.toml import tables
 
 #: What the setup block of every script imports.
-IN_SETUP: Final = frozenset({"logging", "os", "sys", "torch"})
+IN_SETUP = frozenset({"logging", "os", "sys", "torch"})
 _TABLES = tables(__file__)
 #: Modules that training with Unsloth may import, whether a notebook names them or not.
-_OF_TRAINING: Final = frozenset(_TABLES["training"])
+_OF_TRAINING = frozenset(_TABLES["training"])
 #: Modules that notebooks import without installing them, as Colab has them, with their packages.
-ON_COLAB: Final[dict[str, str]] = _TABLES["colab"]
+ON_COLAB: dict[str, str] = _TABLES["colab"]
 #: The same for modules that neither Colab nor Unsloth brings.
-ON_INDEX: Final[dict[str, str]] = _TABLES["index"]
+ON_INDEX: dict[str, str] = _TABLES["index"]
 
 
 def on_index(module: str) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Final
 
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 
-_WIDTH: Final = 100
+_WIDTH = 100
 #: What a shell can export.
-_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
-_TEST: Final = """\
+_TEST = """\
 if {0} := [name for name in {1} if name not in os.environ]:
     sys.exit(f"Missing: {{', '.join({0})}} (see the first lines of this script)" if is_main_process else 1)"""
 _TESTS = re.compile(r"^if missing_* := \[.*\n    .*\n", re.MULTILINE)

@@ -14,23 +14,20 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
 
 from nb2ddp import __version__
 from nb2ddp.options import Options, arguments
 from nb2ddp.script.launch import CONFIG_NAME, path_word
 
 #: What stands for a notebook that has no name for a comment, or in a file of several.
-_SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
+_SOME_NOTEBOOK = "NOTEBOOK.ipynb"
 #: What names no notebook: standard input's, and those.
-NO_NOTEBOOK: Final = ("-", _SOME_NOTEBOOK)
+NO_NOTEBOOK = ("-", _SOME_NOTEBOOK)
 #: Stands in the file that scripts of one folder share.
-_SHARED: Final = (
-    f"# All scripts in this folder use this file: {_SOME_NOTEBOOK} stands for the notebook of any of them.\n"
-)
-_NUMBER: Final = "# --num_processes on the command line overrides the number in this file.\n"
-_DIGITS: Final = 16
-_LINE: Final = re.compile(
+_SHARED = f"# All scripts in this folder use this file: {_SOME_NOTEBOOK} stands for the notebook of any of them.\n"
+_NUMBER = "# --num_processes on the command line overrides the number in this file.\n"
+_DIGITS = 16
+_LINE = re.compile(
     rf'^(?:#   |  "nb2ddp": ")convert again: (?P<command>.*)'
     rf'  (?:# |\()nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)?(?:",)?\n',  # "(": of old scripts
     re.MULTILINE,

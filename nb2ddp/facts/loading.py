@@ -196,18 +196,17 @@ def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
     """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
     calls = [call for call in loads if not is_partial(tree, call)] or loads
-    trained = trained_loads(tree, trainers, calls)
-    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+    return next((_kind(tree, call) for call in trained_loads(tree, trainers, calls)), ModelKind.UNKNOWN)
 
 
 def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> list[cst.Call]:
-    """The loads that make the models which trainers are given."""
+    """The loads that make the models which trainers are given; all where none does."""
     models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
     calls = reached(
         [call for model in models for value in values(tree, model) for call in makers(tree, value)],
         lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in makers(tree, value)],
     )
-    return [call for call in loads if call in calls]
+    return [call for call in loads if call in calls] or [*loads]
 
 
 def _auto_model(tree: Tree, load: cst.Call) -> str:

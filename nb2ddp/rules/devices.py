@@ -266,6 +266,6 @@ def _is_prevented(program: Program) -> bool:
     families = [tree.family(each.func) for each in program.training.trainers]
     if any(tree.imports("unsloth")) and all(family.startswith(("trl.", "unsloth.")) for family in families):
         return True
-    trained = trained_loads(tree, program.training.trainers, program.loads) or program.loads
+    trained = trained_loads(tree, program.training.trainers, program.loads)
     of_unsloth = [tree.qualified(load.func).startswith("unsloth") for load in trained]
     return bool(trained) and all(of_unsloth) and not trains_whole(tree, trained)

@@ -35,7 +35,7 @@ def gone_from_the_library(program: Program) -> Findings:
             yield from _refused(tree, call)
     releases = available(tree, program.text, "transformers")
     if releases and Version(releases[0]) < Version("5") <= Version(releases[-1]):
-        loads = trained_loads(tree, program.training.trainers, program.loads) or program.loads
+        loads = trained_loads(tree, program.training.trainers, program.loads)
         takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)
         for call in tree.live(cst.Call):
             if method(call) == "apply_chat_template" and _is_of_tokens(tree, call, takes_both):

@@ -24,7 +24,7 @@ def tries_kernels(program: Program) -> bool:
     """
     tree, training = program.tree, program.training
     trains_all = not has_lora(tree) or trains_whole(tree, program.loads)
-    loads = trained_loads(tree, training.trainers, program.loads) or program.loads
+    loads = trained_loads(tree, training.trainers, program.loads)
     is_other = program.model_kind is not ModelKind.DENSE_TEXT or any(is_general(tree, load) for load in loads)
     never_packs = any("gpt-oss" in model_name(tree, load) for load in loads)  # PADDING_FREE_BLOCKLIST of trainer.py
     packs = any(map(_may_pack, training.trainers, training.trainer_classes)) and not never_packs

@@ -26,38 +26,31 @@ TOKEN_VARIABLE = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_K
 _LIKE_A_TOKEN = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
 
 
-def _login(tree: Tree, node: cst.CSTNode) -> Mapping[str, str] | None:
-    """The service that a call logs in to."""
+def login_of(tree: Tree, node: cst.CSTNode) -> tuple[str | None, cst.BaseExpression | None]:
+    """Where the library of a service looks for its token, and the token; None for no login, and where one asks."""
     name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
-    return next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None)
-
-
-def variable_of(tree: Tree, node: cst.CSTNode) -> str | None:
-    """The variable in which a library looks for the token, where a call logs in to its service."""
-    return None if (login := _login(tree, node)) is None else login["variable"]
+    for service in _SERVICES:
+        if isinstance(node, cst.Call) and re.fullmatch(service["login"], name):
+            given = argument(node, service["keyword"], 0)
+            is_given = given is not None and tree.literal(given.value) is not None
+            return service["variable"], given.value if given is not None and is_given else None
+    return None, None
 
 
 def variable_of_command(command: str) -> str | None:
-    """The same of a command that asks a person for the token."""
+    """Where the library of a service looks for its token that a command asks a person for."""
     return next((each["variable"] for each in _SERVICES if re.match(each["command"], command.strip())), None)
 
 
 def tokens(tree: Tree) -> list[cst.BaseExpression]:
     """The tokens that live calls log in with; a text that stands for one is none."""
-    given = [token for call in tree.live(cst.Call) if (token := token_of(tree, call)) is not None]
-    return [token for token in given if not stands_for_token(tree.literal(token))]
+    given = [login_of(tree, call)[1] for call in tree.live(cst.Call)]
+    return [token for token in given if token is not None and not stands_for_token(tree.literal(token))]
 
 
 def stands_for_token(text: object) -> bool:
     """True for a text that is written where a token is to be filled in: `""`, `hf_xxx`, `YOUR_TOKEN`."""
     return isinstance(text, str) and (_LIKE_A_TOKEN.fullmatch(text) is None or len(set(text)) < 10)
-
-
-def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
-    """The token that a call logs in with; None for another call, and for one that asks a person."""
-    login = _login(tree, call)
-    found = None if login is None else argument(call, login["keyword"], 0)
-    return None if found is None or tree.literal(found.value) is None else found.value
 
 
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -67,8 +60,9 @@ def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpress
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
             yield filled.value, _CLIENT_KEYS[service]
         client = tree.qualified(call.func).startswith("huggingface_hub.")
-        if (token := token_of(tree, call)) is not None:
-            yield token, variable_of(tree, call) or HUB_TOKEN
+        variable, token = login_of(tree, call)
+        if variable is not None and token is not None:
+            yield token, variable
         elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
         elif constant(tree, call, "push_to_hub") is True:

@@ -13,9 +13,8 @@ from nb2ddp.facts.flow import is_unconditional, stops
 from nb2ddp.facts.logins import (
     TOKEN_VARIABLE,
     given_tokens,
+    login_of,
     stands_for_token,
-    token_of,
-    variable_of,
     variable_of_command,
 )
 from nb2ddp.facts.values import resolved
@@ -66,10 +65,10 @@ def questions(source: Source, effects: Effects) -> list[Question]:
         variable = _variable(tree, call, asking)
         found.append(Question(call, variable, False, _may_skip(tree, call), _test(tree, call, variable)))
     for call in tree.live(cst.Call):
-        service = variable_of(tree, call)
+        service, token = login_of(tree, call)
         if (form := source.form(call)) is not None and form.kind is Kind.SHELL:
             service = variable_of_command(form.command)
-        if service is not None and token_of(tree, call) is None:
+        if service is not None and token is None:
             found.append(Question(call, service, is_login=True, may_skip=True))
     return sorted(found, key=lambda each: tree.start(each.call))
 
@@ -135,7 +134,7 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
         if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
     named = [match[0] for text in (*_said(tree, call), *_missing(tree, call)) for match in _VARIABLE.finditer(text)]
-    login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
+    login = next((given for above in tree.inside_statement(call) if (given := login_of(tree, above)[0])), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
     own = f"{own}_ANSWER" if own in SHELL_VARIABLES else own
     return next((each for each in (*targets, *named, login) if isinstance(each, str)), own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import ENV_MAGICS
-from nb2ddp.facts.flow import grouped
+from nb2ddp.facts.flow import first_import, grouped
 from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -36,11 +36,6 @@ _READERS = frozenset(
 DEFAULT = "os.environ.setdefault"
 #: What sets a variable, the variable, and its value.
 _Plain = tuple[cst.CSTNode, str, str]
-
-
-def first_import(tree: Tree) -> int:
-    """Where Unsloth is first imported; 0 where it is not."""
-    return min((tree.start(statement) for statement, *_ in tree.imports("unsloth")), default=0)
 
 
 def assignment(text: str) -> tuple[str, str, str] | None:

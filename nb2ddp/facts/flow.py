@@ -40,6 +40,11 @@ def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:
     return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
+def first_import(tree: Tree) -> int:
+    """Where Unsloth is first imported; 0 where it is not."""
+    return min((tree.start(statement) for statement, *_ in tree.imports("unsloth")), default=0)
+
+
 def called_as(tree: Tree, call: cst.Call) -> str:
     """The name of the method or function that a call is of, without what stands before it."""
     function = call.func

@@ -12,7 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.commands import is_install
 from nb2ddp.facts.effects import Does, Effects, only_looks
-from nb2ddp.facts.flow import reached
+from nb2ddp.facts.flow import first_import, reached
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Regions, Tree, remembered, small_statements
@@ -95,10 +95,11 @@ class Installs:
         tree = self._tree
         calls = [call for call in tree.of(cst.Call) if self.is_install(call)]
         cells = set(map(self._cell, calls))
-        first = min((tree.start(line) for line, *_ in tree.imports("unsloth")), default=0)
         reloads = [call for call in tree.of(cst.Call) if _RELOADS.fullmatch(tree.qualified(call.func))]
         purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
-        again = [node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first]
+        again = [
+            node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first_import(tree)
+        ]
         found = [*map(self._part, [*calls, *filter(self._restarts, tree.of(cst.Call)), *again])]
         return frozenset([*found, *(small for part in found for small in announcements(tree, part))])
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting, first_import, holder
+from nb2ddp.facts.environment import Setting, holder
 from nb2ddp.facts.execution import Phase, added
-from nb2ddp.facts.flow import reached
+from nb2ddp.facts.flow import first_import, reached
 from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained_loads, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted

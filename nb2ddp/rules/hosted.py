@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import first_import
+from nb2ddp.facts.flow import first_import
 from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, hosted_name
 from nb2ddp.facts.installs import announcements
 from nb2ddp.facts.needs import secret_variable

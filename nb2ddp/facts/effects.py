@@ -1,4 +1,4 @@
-"""Effects of calls, known by their names: one table for all rules (`calls.toml`)."""
+"""Effects of calls, known by their names: one table for all rules (`effects.toml`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
-from pathlib import Path
 from typing import cast
 
 import libcst as cst
@@ -17,8 +16,6 @@ from nb2ddp.facts.commands import kills, only_shows, serves
 from nb2ddp.facts.flow import called, called_as, makers, receiver
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remembered
-
-_FILE = Path(__file__).with_name("calls")
 
 
 class Does(Flag):
@@ -178,7 +175,7 @@ class Effects:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of `calls.toml`, which says what its columns mean."""
+    """A row of `effects.toml`, which says what its columns mean."""
 
     does: Does = NOTHING
     name: str = ""
@@ -190,7 +187,7 @@ class Row:
     library: Sequence[str] = ()
 
 
-_ROWS = [Row(**{**each, "does": Does[each["does"]]}) for each in toml.tables(str(_FILE))["call"]]
+_ROWS = [Row(**{**each, "does": Does[each["does"]]}) for each in toml.tables(__file__)["call"]]
 
 
 @cache

@@ -65,7 +65,11 @@ def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
         "which computes its loss itself": _defines(tree, "compute_loss") or bool(tree.given("compute_loss_func")),
         "whose trainer loads its rows itself": _defines(tree, "get_train_dataloader"),
         "whose trainer has nothing to pad rows with": _cannot_pad(training, config),
-        "whose trainer is told to pack rows (some releases of Unsloth did not)": _packs(training),
+        # Unsloth hands that on to the config, since when is not known: 2026.5.8 left it out, 2026.10.9 packs
+        # (`_backwards_compatible_trainer` in trainer.py): rows are longer than those that the notebook's GPU took
+        "whose trainer is told to pack rows (some releases of Unsloth did not)": any(
+            constant(tree, call, "packing") is True for call in training.trainers
+        ),
         "whose loss balances experts over a batch": _BALANCE.search(tree.source) is not None,
         "whose model may bring a loss of its own (trust_remote_code)": has_code,
     }
@@ -77,15 +81,6 @@ def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
     losses = passed(tree, config, "loss_type")
     named = losses is not None and _UNLIKE_PAIRS.search(tree.text(tree.value(losses.value)))
     return bool(named) or constant(tree, config, "rpo_alpha") is not None
-
-
-def _packs(training: Training) -> bool:
-    """True where a trainer itself is told to pack rows: Unsloth hands that on to the config, since when is not known.
-
-    2026.5.8 left it out, 2026.10.9 packs (`_backwards_compatible_trainer` in trainer.py): rows are longer than those
-    that the notebook's GPU took.
-    """
-    return any(constant(training.tree, call, "packing") is True for call in training.trainers)
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:

@@ -23,8 +23,8 @@ def sounds(tree: Tree) -> list[cst.CSTNode]:
     casts = [call for call in calls if _SOUND.fullmatch(tree.qualified(call.func))]
     loads_rows = any(tree.qualified(call.func) in _ROWS for call in calls)
     read = [node for node in tree.live(cst.Subscript) if not isinstance(tree.parents[node], cst.AssignTarget)]
-    owners = [node.value for node in read if key_of(tree, node) in _KEYS and _is_of_row(tree, node.value)]
-    return [*casts, *(owners if loads_rows else ())]
+    owners = [node.value for node in read if loads_rows and key_of(tree, node) in _KEYS]
+    return [*casts, *(node for node in owners if _is_of_row(tree, node))]
 
 
 def _is_of_row(tree: Tree, node: cst.BaseExpression) -> bool:

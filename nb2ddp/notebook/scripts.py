@@ -34,12 +34,11 @@ def parse_script(text: str, name: str) -> Notebook:
         NotebookError: its header is not what it should be.
     """
     kept = [(kind, _trimmed(lines)) for kind, lines in _cells(text)]
-    numbered = enumerate(((kind, lines) for kind, lines in kept if lines), start=1)
-    return Notebook(name, tuple(_cell(number, kind, lines) for number, (kind, lines) in numbered), read_metadata(text))
-
-
-def _cell(number: int, kind: CellKind, lines: _Lines) -> Cell:
-    return Cell(number, kind, "\n".join(line for _, line in lines), tuple(at for at, _ in lines), 0)
+    cells = [
+        Cell(number, kind, "\n".join(line for _, line in lines), tuple(at for at, _ in lines), indent=0)
+        for number, (kind, lines) in enumerate((each for each in kept if each[1]), start=1)
+    ]
+    return Notebook(name, tuple(cells), read_metadata(text))
 
 
 def _trimmed(lines: _Lines) -> _Lines:

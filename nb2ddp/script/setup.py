@@ -40,7 +40,8 @@ def setup(program: Program, inserted: Inserted) -> str:
     with_unsloth, several = program.trains_with_unsloth, program.options.launch.machines > 1
     last = [*(["compare_folders()"] if several else []), *inserted.last]
     if several or any(_makes_wait(text) for text in inserted.cells):
-        last.insert(0, _GROUP.format(_duration(_wait_seconds(program))))
+        seconds = _wait_seconds(program)
+        last.insert(0, _GROUP.format(f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}"))
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))
@@ -86,10 +87,6 @@ def _may_look_for_unused(program: Program) -> bool:
 
 def _makes_wait(text: str) -> bool:
     return not words(text).isdisjoint(_WAITS) and END not in text
-
-
-def _duration(seconds: int) -> str:
-    return f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}"
 
 
 def _lines(imports: frozenset[str]) -> list[str]:

@@ -118,24 +118,24 @@ def _commands(job: Job, gpus: int | None, *, is_dry: bool) -> tuple[Path, list[l
         text = texts(job, converted(job, read(job.notebook, job.link)), recalling(job))[file.name]
     else:
         text = file.read_text(encoding="utf-8")
-    has_gpu = _has_gpu()
-    if not has_gpu:
+    on_gpu = has_gpu()
+    if not on_gpu:
         click.echo(f"This machine has no GPU: {gpus or 2} processes train on the CPU.", err=True)
     wanted = environments.Wanted.of({file.name: text})
-    place, options = environments.for_training(wanted, has_gpu=has_gpu)
+    place, options = environments.for_training(wanted, has_gpu=on_gpu)
     install, *apart = [["uv", *shlex.split(line)] for line in install_command(str(file), text).split(" && ")]
     make = ["uv", "venv", "--quiet", "--allow-existing", "--python", environments.python(), str(place)]
     script = path_word(job.script.name)
-    on_cpu = [] if has_gpu else [str(Path(stage.__file__).with_name("start.py")), "cpu"]
-    launcher = ["torchrun", "--nproc_per_node", str(gpus or ("gpu" if has_gpu else 2)), *on_cpu, script]
+    on_cpu = [] if on_gpu else [str(Path(stage.__file__).with_name("start.py")), "cpu"]
+    launcher = ["torchrun", "--nproc_per_node", str(gpus or ("gpu" if on_gpu else 2)), *on_cpu, script]
     if job.options.split_model:
         launcher = ["python", script]
-    installs = [make, [*install, *options], *(apart if has_gpu else ())]
+    installs = [make, [*install, *options], *(apart if on_gpu else ())]
     return place, installs, launcher
 
 
-def _has_gpu() -> bool:
-    """True if this machine has a GPU of NVIDIA or AMD."""
+def has_gpu() -> bool:
+    """Return whether this machine has a GPU of NVIDIA or AMD."""
     if shutil.which("nvidia-smi"):
         listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
         return listed.startswith("GPU")

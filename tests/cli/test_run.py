@@ -103,7 +103,7 @@ def test_what_cannot_be_installed_ends_it(environment: dict[str, str], tmp_path:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_has_gpu", lambda: True)
+    monkeypatch.setattr(module, "has_gpu", lambda: True)
     monkeypatch.setattr(uv, "torch", lambda backend: ("--torch-backend", backend))
 
 

@@ -11,24 +11,12 @@ from typing import Any
 
 from .nodes import calls, constant, every, used
 from .shapes import EACH, SAID, Path, Shape, by_name, keyed, list_of, one_of
+from .toml import tables
 
 _OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
 _ALL = "<batch>"  #: behind a column, all of its values in a batch
-#: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
-_READ = {
-    **dict.fromkeys(("DPOTrainer", "ORPOTrainer", "CPOTrainer"), ("prompt", "chosen", "rejected")),
-    "RewardTrainer": ("chosen", "rejected"),
-    "KTOTrainer": ("prompt", "completion", "label"),
-}
-_PAIR = ("anchor", "positive")
-_OF_COLUMNS = frozenset(
-    "rename_column rename_columns remove_columns select_columns cast_column class_encode_column".split()
-)
-_FIELDS = ("dataset_text_field", "text_column", "label_column")
-_NO_COLUMN = frozenset(
-    "input_ids attention_mask role content from value type user assistant system human gpt "
-    "train test validation".split()
-)
+_TABLES = tables(__file__)
+_PAIR = ("anchor", "positive")  #: any two texts are one
 
 
 class Reader:
@@ -205,7 +193,7 @@ def labels(tree: ast.Module) -> int:
 def columns(tree: ast.Module) -> list[str]:
     """The columns that a script's data has to have: those that it names, and those that its trainers read."""
     trainers = used(tree)
-    read = [column for trainer, own in _READ.items() if trainer in trainers for column in own]
+    read = [column for trainer, own in _TABLES["reads"].items() if trainer in trainers for column in own]
     named = list(dict.fromkeys([*_named(tree, makes_labels="SFTTrainer" in trainers), *read]))
     return named or [*_PAIR] * ("SentenceTransformerTrainer" in trainers)
 
@@ -216,15 +204,15 @@ def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
     A column that the script makes itself is none of its source's.
     """
     made = {*_made(tree)}
-    no_column = _NO_COLUMN | {"labels"} if makes_labels else _NO_COLUMN
+    no_column = {*_TABLES["no_columns"], *["labels"] * makes_labels}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := constant(node.slice)) and isinstance(node.ctx, ast.Load):
             holder = ast.unparse(node.value)
             if name not in made | no_column and "environ" not in holder and not holder.endswith(".metrics"):
                 yield name
-        elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := constant(node.value)):
+        elif isinstance(node, ast.keyword) and node.arg in _TABLES["fields"] and (name := constant(node.value)):
             yield name
-        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _TABLES["methods"]:
             given = node.args[0]
             of_dict = given.keys if isinstance(given, ast.Dict) else [given]  # `rename_columns({old: new})`
             listed = given.elts if isinstance(given, (ast.List, ast.Tuple)) else of_dict

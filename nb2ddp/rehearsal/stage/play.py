@@ -131,9 +131,9 @@ def _reason(error: BaseException, script: str, source: str) -> End:
     last = frames[-1].filename if frames else ""
     package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
     library = "trl" if _COMPILED.search(last) else package[1] if package else ""
-    causes = [*learn.chain(error)]
-    unknown = next((str(cause) for cause in causes if isinstance(cause, UnknownError)), "")  # a lazy import wraps it
-    host = next((cause.host for cause in causes if isinstance(cause, outside.RefusedHostError)), "")
+    causes = {type(cause): cause for cause in reversed([*learn.chain(error)])}
+    unknown = str(causes.get(UnknownError, ""))  # a lazy import wraps it
+    host = getattr(causes.get(outside.RefusedHostError), "host", "")
     is_exit = isinstance(error, SystemExit)
     is_told = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
     text = source.splitlines()[(lines[-1] or 1) - 1] if lines else ""
@@ -148,7 +148,7 @@ def _reason(error: BaseException, script: str, source: str) -> End:
         raised=bool(lines) and (is_exit or re.search(r"\b(raise|assert)\b", text) is not None),
         unknown=unknown,
         host=host,
-        refused=bool(host) or any(isinstance(cause, outside.RefusedWriteError) for cause in causes),
+        refused=bool(host) or outside.RefusedWriteError in causes,
     )
 
 

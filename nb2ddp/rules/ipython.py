@@ -69,7 +69,7 @@ _CAUGHT = "holds what %%capture caught; a script prints that at once, so there i
 _NO_CODE = "runs no code; the script keeps it as a comment"
 #: Cell magics that run a shell, and those whose body is no code.
 _SHELLS = ("bash", "sh")
-_TEXTS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
+_TEXTS = frozenset("html HTML javascript js latex markdown svg SVG".split())
 
 
 @rule("DDP302")
@@ -119,7 +119,7 @@ def _code_of_cell(program: Program, call: cst.Call, form: Syntax, body: str) -> 
 
 
 #: Magics that steer the notebook; timers without Python to run do nothing.
-_STEERING = NOTEBOOK_MAGICS | {"time", "timeit", "prun", "memit", "mprun", "lprun", "store", "pwd"}
+_STEERING = NOTEBOOK_MAGICS.union("time timeit prun memit mprun lprun store pwd".split())
 
 
 @rule("DDP303")

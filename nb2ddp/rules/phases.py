@@ -129,7 +129,7 @@ _SERVES = "serves until a person stops it, and the code below waits for that: st
 _OUTLIVES = "starts a program that would outlive the job; the script ends it"
 _HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
 #: What waits for a program, or ends it.
-_ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
+_ENDING = frozenset("communicate kill pid send_signal terminate wait".split())
 
 
 @rule("DDP322")

@@ -37,11 +37,9 @@ def value_only_shown(program: Program) -> Findings:
 
 _DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
 #: IPython's classes of a text to read, or of a path to click on.
-_TEXTS = frozenset(
-    {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
-)
+_TEXTS = frozenset("Code FileLink FileLinks HTML JSON Latex Markdown Math Pretty TextDisplayObject".split())
 #: Methods that bring a tensor into the form in which it is shown.
-_OF_TENSORS = frozenset({"cpu", "detach", "float", "numpy", "squeeze", "to"})
+_OF_TENSORS = frozenset("cpu detach float numpy squeeze to".split())
 _IMPORTED = "works in a notebook only; the script leaves the import out"
 _NONE = "works in a notebook only, so it is None in the script: write what it does in Python"
 _DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"

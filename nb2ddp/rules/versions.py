@@ -19,7 +19,7 @@ from nb2ddp.syntax.tree import Tree, keyword, method
 _TITLES = {"trl": "TRL", "transformers": "transformers"}
 #: Methods of tokens and of a dictionary of them.
 _OF_BOTH = frozenset({"to", "cuda"})
-_OF_DICTIONARY = frozenset({"input_ids", "attention_mask", "items", "keys", "values", "get", "data", "pop"})
+_OF_DICTIONARY = frozenset("input_ids attention_mask items keys values get data pop".split())
 _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 _DICTIONARY = "apply_chat_template returns a dictionary since transformers 5; the script asks it for the tokens"
 

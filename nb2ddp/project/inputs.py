@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def _fixed_part(pattern: Path) -> Path:
 
 def _walk(folder: Path) -> Iterator[Path]:
     """Yield the notebooks below a folder, sorted by path."""
-    ignores = _Ignores(folder)
+    ignores = _ignoring(folder)
     for name, folders, names in os.walk(folder):
         here = Path(name)
         folders[:] = sorted(
@@ -152,37 +153,38 @@ def _walk(folder: Path) -> Iterator[Path]:
             if not entry.startswith(".")
             and entry not in SKIPPED_FOLDERS
             and not (here / entry / "pyvenv.cfg").exists()
-            and not ignores.match(here / entry, is_folder=True)
+            and not ignores(here / entry, is_folder=True)
         )
         for entry in sorted(names):
             path = here / entry
-            if path.is_file() and not ignores.match(path) and is_notebook(path):
+            if path.is_file() and not ignores(path) and is_notebook(path):
                 yield path
 
 
-class _Ignores(dict[Path, GitIgnoreSpec]):
-    """The .gitignore files that apply below a folder, up to the repository's top; each is read when it is asked for."""
+def _ignoring(folder: Path) -> Callable[..., bool]:
+    """Return what says whether git ignores a path below a folder, by each .gitignore up to the repository's top.
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        full = folder.resolve()
-        self._top = next((each for each in (full, *full.parents) if (each / ".git").exists()), full)
+    Of those that match a path, the deepest decides.
+    """
+    full = folder.resolve()
+    top = next((each for each in (full, *full.parents) if (each / ".git").exists()), full)
 
-    def __missing__(self, folder: Path) -> GitIgnoreSpec:
+    @cache
+    def spec(folder: Path) -> GitIgnoreSpec:
         lines: list[str] = []
         with suppress(OSError):
             lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
-        self[folder] = GitIgnoreSpec.from_lines(lines)
-        return self[folder]
+        return GitIgnoreSpec.from_lines(lines)
 
-    def match(self, path: Path, *, is_folder: bool = False) -> bool:
-        """True if git ignores a path; of the .gitignore files that match it, the deepest decides."""
+    def ignores(path: Path, *, is_folder: bool = False) -> bool:
         full = path.parent.resolve() / path.name
         for parent in full.parents:
-            include = self[parent].check_file(full.relative_to(parent).as_posix() + "/" * is_folder).include
-            if include is not None or parent == self._top:
+            include = spec(parent).check_file(full.relative_to(parent).as_posix() + "/" * is_folder).include
+            if include is not None or parent == top:
                 return bool(include)
         return False
+
+    return ignores
 
 
 def script_for(source: Input, output_dir: Path, root: Path | None = None) -> Path:

@@ -12,7 +12,7 @@ from nb2ddp.project.files import Job, Mode, read
 from nb2ddp.project.inputs import find, script_for
 from nb2ddp.project.outputs import finish
 from nb2ddp.project.plan import check_outputs
-from nb2ddp.project.pool import converted, recalling, run
+from nb2ddp.project.pool import converted, run
 from nb2ddp.results import Result
 
 
@@ -75,8 +75,7 @@ def convert_file(
         OSError: a file cannot be read or written.
     """
     job = Job(Path(notebook), Path(script), options or Options(), keep="nothing" if force else "")
-    conversion = converted(job, read(job.notebook))
-    result = finish(job, conversion, recalling(job), Mode.WRITE)
+    result = finish(job, read(job.notebook), converted, Mode.WRITE)
     if result.failure is not None:
         raise FileExistsError(errno.EEXIST, result.failure.message)
     return result

@@ -12,7 +12,7 @@ from nbconvert.writers.files import FilesWriter
 from nb2ddp import NotebookError, Options
 from nb2ddp.project.files import Job
 from nb2ddp.project.outputs import texts
-from nb2ddp.project.pool import converted, recalling
+from nb2ddp.project.pool import converted
 
 
 class DDPExporter(PythonExporter):
@@ -30,7 +30,7 @@ class DDPExporter(PythonExporter):
         job = Job(Path(folder, f"{name}.ipynb"), script, Options())
         try:
             conversion = converted(job, nbformat.writes(nb).encode())
-            files = texts(job, conversion, recalling(job)) if "unique_key" in resources else conversion.files
+            files = texts(job, conversion, converted) if "unique_key" in resources else conversion.files
         except NotebookError as error:
             said = (f"{name}.ipynb: {each.location or each.code}: {each.message}" for each in error.diagnostics)
             raise ConversionException("\n".join(said)) from None

@@ -17,7 +17,7 @@ from nb2ddp.cli.request import Request
 from nb2ddp.project import pool
 from nb2ddp.project.files import Job, from_here, read
 from nb2ddp.project.outputs import texts
-from nb2ddp.project.pool import converted, recalling
+from nb2ddp.project.pool import converted
 from nb2ddp.rehearsal import environments, stage, uv
 from nb2ddp.results import NotebookError
 from nb2ddp.script.launch import path_word
@@ -115,7 +115,7 @@ def _commands(job: Job, gpus: int | None, *, is_dry: bool) -> tuple[Path, list[l
     """
     file = from_here(job.script.with_name(file_name(job.script.name)))
     if is_dry:
-        text = texts(job, converted(job, read(job.notebook, job.link)), recalling(job))[file.name]
+        text = texts(job, converted(job, read(job.notebook, job.link)), converted)[file.name]
     else:
         text = file.read_text(encoding="utf-8")
     on_gpu = has_gpu()

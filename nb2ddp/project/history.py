@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nb2ddp import __version__
-from nb2ddp.options import TYPED, LaunchError, Options, OptionsError, typed
+from nb2ddp.options import TYPED, LaunchError, OptionsError, typed
 from nb2ddp.project.config import ConfigError, settings
 from nb2ddp.project.files import STDIN, Job, default_folder, read, replace
 from nb2ddp.results import Conversion, NotebookError
@@ -23,7 +23,8 @@ from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp
 from nb2ddp.settings import given
 
-Convert = Callable[[Job, bytes, Options], Conversion]
+#: Converts a notebook's content for the script of a job, with the job's options or others.
+Convert = Callable[..., Conversion]
 #: What nobody asked for in this time, in seconds, is forgotten.
 LIFETIME = 400 * 24 * 3600
 #: How many versions of a notebook are tried, from the newest.

@@ -7,23 +7,20 @@ whose edits stand where the notebook changed too, is left alone, and with it all
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, OTHER_SETTINGS, REMEMBERED, STALE
 from nb2ddp.project import files, history, inputs
 from nb2ddp.project.files import Job, Mode
+from nb2ddp.project.history import Convert
 from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME
 from nb2ddp.script.modules import hidden, hiding
-from nb2ddp.script.stamp import Stamp
-
-#: What gives back a file as nb2ddp wrote it, from what its line says; None where nobody knows.
-Recall = Callable[[Stamp], str | None]
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,14 @@ class Output:
         return "".join(f"{line}\n" for line in lines)
 
 
-def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
+def settle(job: Job, path: Path, converted: str, convert: Convert) -> Output:
     """Decide what happens to one file.
 
     Args:
         job: the notebook that is converted.
         path: the file.
         converted: the text of the new conversion.
-        recall: returns the text that nb2ddp wrote there.
+        convert: converts a notebook for the script.
 
     Raises:
         OSError: the file cannot be read.
@@ -77,7 +74,7 @@ def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
     new_line = stamp.read(converted)
     if new_line and new_line.digest == line.digest:  # nothing is new but the person's edits
         return replace(unchanged, is_edited=True)
-    return _merged(replace(unchanged, is_edited=True), converted, recall(line), job.keep)
+    return _merged(replace(unchanged, is_edited=True), converted, history.recall(job, convert, line), job.keep)
 
 
 _FOREIGN = (
@@ -125,11 +122,11 @@ def _merged(edited: Output, converted: str, base: str | None, side: str) -> Outp
     return Output(path, before, merged.text, is_edited=merged.text != converted)
 
 
-def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]:
+def outputs_of(job: Job, conversion: Conversion, convert: Convert) -> list[Output]:
     """Return what happens to each file of a conversion, the script last."""
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
-    return [settle(job, folder / name, text, recall) for name, text in reversed(conversion.files.items())]
+    return [settle(job, folder / name, text, convert) for name, text in reversed(conversion.files.items())]
 
 
 def is_of_another(job: Job, named: str) -> bool:
@@ -147,12 +144,20 @@ def is_of_another(job: Job, named: str) -> bool:
     return there.exists() and not files.identities(there) & files.identities(job.notebook)
 
 
-def finish(job: Job, conversion: Conversion, recall: Recall, mode: Mode) -> Result:
-    """Write a conversion's files where they differ; or write nothing, and say what would change, as `Mode` asks.
+def finish(job: Job, source: bytes, convert: Convert, mode: Mode) -> Result:
+    """Convert a notebook, and write the files that differ; or write nothing, and say what would change.
+
+    Args:
+        job: the notebook and the script.
+        source: the notebook's content.
+        convert: converts a notebook for the script.
+        mode: what to do with the conversion.
 
     Raises:
+        NotebookError, OptionsError, LaunchError: as of `convert_source`.
         OSError: a file cannot be read or written; none has changed.
     """
+    conversion = convert(job, source)
     if mode is Mode.TEXT:
         text = conversion.files[job.script.name]
         return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
@@ -160,7 +165,7 @@ def finish(job: Job, conversion: Conversion, recall: Recall, mode: Mode) -> Resu
         history.remember(conversion.files.values())
         for name in conversion.files:
             files.check_target(job.script.parent / name)
-    outputs = outputs_of(job, conversion, recall)
+    outputs = outputs_of(job, conversion, convert)
     if failure := refused(job, outputs):
         return failure
     differing = [output for output in outputs if output.differs]
@@ -184,7 +189,7 @@ def finish(job: Job, conversion: Conversion, recall: Recall, mode: Mode) -> Resu
     return Result(job.notebook, job.script, status, diagnostics, names, merged, text, needs, conversion.trainings)
 
 
-def texts(job: Job, conversion: Conversion, recall: Recall) -> dict[str, str]:
+def texts(job: Job, conversion: Conversion, convert: Convert) -> dict[str, str]:
     """Return the text of each file by its name, with a person's edits, for those who write it themselves.
 
     Raises:
@@ -192,7 +197,7 @@ def texts(job: Job, conversion: Conversion, recall: Recall) -> dict[str, str]:
         OSError: a file cannot be read.
     """
     history.remember(conversion.files.values())
-    outputs = outputs_of(job, conversion, recall)
+    outputs = outputs_of(job, conversion, convert)
     if failure := refused(job, outputs):
         raise NotebookError.of(failure.diagnostics)
     return {output.path.name: output.after for output in outputs}

@@ -66,8 +66,7 @@ def convert_job(job: Job, mode: Mode) -> Result:
         mode: what to do with the conversion.
     """
     try:
-        conversion = converted(job, read(job.notebook, job.link))
-        return outputs.finish(job, conversion, recalling(job), mode)
+        return outputs.finish(job, read(job.notebook, job.link), converted, mode)
     except NotebookError as error:
         return _failed(job, *error.diagnostics)
     except (LaunchError, OptionsError) as error:
@@ -89,11 +88,6 @@ def converted(job: Job, source: bytes, options: Options | None = None) -> Conver
 
     chosen = options or job.options
     return convert_source(decode(source), job.name, job.script.name, chosen, job.notebook.name, job.reference)
-
-
-def recalling(job: Job) -> outputs.Recall:
-    """Return a function that returns the files that earlier conversions of a job wrote."""
-    return partial(history.recall, job, converted)
 
 
 def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int) -> Iterator[Result]:

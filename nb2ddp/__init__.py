@@ -1,6 +1,6 @@
 """Turn an Unsloth fine-tuning notebook into a script that trains with Distributed Data Parallel.
 
-The same as the command does, from Python: `convert_source` (text to text), `convert_file` (file to files) and
+The functions for Python do the same as the command: `convert_source` (text to text), `convert_file` (file to files) and
 `convert_paths` (files and folders into an output folder). See `docs/api.md`.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: The modules that hold what is asked for here, from the one that is imported the soonest.
+#: The modules that define these names, from the fastest to import.
 _HOMES = ("results", "options", "convert", "api")
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for, and no more: `nb2ddp --help` needs no parser."""
+    """Import only the module that defines a name: `nb2ddp --help` needs no parser."""
     for home in _HOMES if name in __all__ else ():
         if hasattr(module := import_module(f"nb2ddp.{home}"), name):
             return getattr(module, name)

@@ -1,4 +1,4 @@
-"""The entry of the command."""
+"""The entry point of the command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTERRUPTED = b"Interrupted. Every file is as it was, or converted.\n"
 
 def main() -> None:
     """Run the command; Ctrl-C ends it at any time with one line."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job ignores Ctrl-C
         signal.signal(signal.SIGINT, _interrupted)
     from nb2ddp.cli.main import main as command
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _interrupted(_: int, frame: FrameType | None) -> None:
-    """End the program. An exception ends it, so that files are cleaned up, but a module's import may replace one."""
+    """End with an exception, so that files are cleaned up. An import may replace the exception: there, exit at once."""
     os.write(2, _INTERRUPTED)
     while frame is not None:
         if "importlib" in frame.f_code.co_filename:

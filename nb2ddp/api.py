@@ -39,7 +39,7 @@ def convert_paths(
         The results in the order of the notebooks. An error in one notebook is its result's `failure`.
 
     Raises:
-        InputError: a path is no notebook, two notebooks would write one file, or a script would lie elsewhere;
+        InputError: a path is no notebook, two notebooks would write one file, or a script would leave the folder;
             nothing is written.
         OptionsError: an option names an unknown rule; nothing is written.
     """
@@ -57,12 +57,12 @@ def convert_paths(
 def convert_file(
     notebook: str | PathLike[str], script: str | PathLike[str], options: Options | None = None, *, force: bool = False
 ) -> Result:
-    """Convert a notebook file into a script, with the launch files beside it.
+    """Convert a notebook file into a script, with the launch files next to it.
 
-    Files are replaced whole or not at all, and only where their content differs; edits of a person are kept.
+    Files are replaced completely or not at all, and only if their content differs; a person's edits are kept.
 
     Args:
-        notebook: the file, in any form that is read; it is only read.
+        notebook: the file, in any format that nb2ddp reads; it is not changed.
         script: the file to write; its folder is created.
         options: what to produce; the defaults if None.
         force: replace files that were edited by hand, or that nb2ddp did not write.
@@ -70,8 +70,8 @@ def convert_file(
     Raises:
         NotebookError: the notebook cannot be converted; nothing is written.
         OptionsError, LaunchError: as for `convert_source`; nothing is written.
-        FileExistsError: a file is there that nb2ddp did not write, or whose edits the notebook's changes meet; nothing
-            is written.
+        FileExistsError: a file exists that nb2ddp did not write, or whose edits conflict with changes of the notebook;
+            nothing is written.
         OSError: a file cannot be read or written.
     """
     job = Job(Path(notebook), Path(script), options or Options(), keep="nothing" if force else "")

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from nb2ddp.codes import INTERNAL, INTERNAL_SAID
+from nb2ddp.codes import INTERNAL, INTERNAL_MESSAGE
 from nb2ddp.estimate.trainings import trainings
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
@@ -35,9 +35,9 @@ from nb2ddp.script.setup import setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
 
-#: The rule that refuses a notebook which trains nothing.
+#: The code of the rule that refuses a notebook without a training.
 NO_TRAINING = refusals.no_training.code
-#: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
+#: NUL and surrogates, which JSON can encode and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -49,20 +49,20 @@ def convert_source(
     file_name: str = "",
     reference: str | None = None,
 ) -> Conversion:
-    """Convert the text of a notebook, in any form that is read. Nothing is executed, read or written.
+    """Convert the text of a notebook, in any format that nb2ddp reads. Nothing is executed, read or written.
 
     Args:
         text: the file's content.
-        name: what the script's first line calls the notebook.
+        name: the notebook's name in the script's first line.
         script_name: the file name of the script, which its launch line and the launch files name.
         options: the options; the defaults if None.
-        file_name: the notebook's file name, whose ending counts where the content leaves its form open.
-        reference: the notebook's file as seen from the script's folder, for the line that says how the files are made
-            again; its name, beside the script, if None.
+        file_name: the notebook's file name; its extension counts if the content does not show the format.
+        reference: the notebook's path from the script's folder, for the line `convert again:`; None means its file
+            name, in the script's folder.
 
     Returns:
-        The text of the script and of each launch file by file name, and what was found. Findings carry the line
-        of the file beside cell, line and column.
+        The text of the script and of each launch file by file name, and the findings. They have the line of the file,
+        in addition to cell, line and column.
 
     Raises:
         NotebookError: it cannot be converted; the error says where and why.
@@ -71,7 +71,7 @@ def convert_source(
     """
     notebook = read_notebook(text, name, file_name)
     was_enabled = gc.isenabled()
-    gc.disable()  # nothing of a tree is garbage before its conversion ends
+    gc.disable()  # no part of a tree is garbage before its conversion ends
     try:
         conversion = _convert(notebook, script_name, options or Options(), reference or file_name or f"{name}.ipynb")
     except NotebookError as error:
@@ -126,12 +126,12 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     installs_itself = options.launch.launcher in ("notebook", "uv")
     listed = {} if installs_itself else packages.files(script_name, notebook.name)
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
-    if options.launch.launcher == "notebook":  # it holds the script as it is signed
+    if options.launch.launcher == "notebook":  # it contains the signed script
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
     about = tuple(needs), tuple(map(asdict, trainings(program)))
-    vars(program).clear()  # the facts refer to each other: freed now, not by the collector of cycles
+    vars(program).clear()  # the facts refer to each other: free them now, without the garbage collector
     return Conversion(files, diagnostics, *about)
 
 
@@ -142,7 +142,7 @@ def _title(name: str) -> str:
 
 
 def _check_text(notebook: Notebook) -> None:
-    """Refuse a notebook without code, characters that no Python file can hold, and the name kept for this program."""
+    """Refuse a notebook without code, characters that no Python file can contain, and the name that nb2ddp reserves."""
     if not any(cell.kind == "code" and cell.source.strip() for cell in notebook.cells):
         raise NotebookError("the notebook has no code, so there is nothing to train and no script", code=NO_TRAINING)
     faults = []
@@ -174,15 +174,17 @@ def _at(cell: Cell, offset: int) -> Location:
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
     """Refuse a script that is not Python, or that still contains a placeholder.
 
-    The reason is the cells that do not become Python: IPython syntax within what is none, or that no rule may rewrite.
+    The error names the cells that do not become Python: IPython syntax within other code, or left by the rules.
     """
     if fault := _fault(text):
         why = "" if all_rules else "without the rules that were left out, "
         faults = []
         for number, cell in cells.items():
             if found := _fault(cell):
-                said = f"{why}the cell cannot be converted to Python ({found} of the result): write it in plain Python"
-                faults.append(NotebookError(said, Location(number, 1, 1)).diagnostic)
+                message = (
+                    f"{why}the cell cannot be converted to Python ({found} of the result): write it in plain Python"
+                )
+                faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
         refuse(faults)
         raise _internal(f"the script would not be Python ({fault})")
     if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
@@ -190,17 +192,17 @@ def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_r
 
 
 def _internal(what: str) -> NotebookError:
-    return NotebookError(INTERNAL_SAID.format(what), code=INTERNAL.code)
+    return NotebookError(INTERNAL_MESSAGE.format(what), code=INTERNAL.code)
 
 
 def _fault(text: str) -> str:
-    """Why a script is not Python, and in which line; empty where it is, if only that of a newer version than this one.
+    """Return why a script is not Python, and in which line; empty if it is Python, even of a newer version.
 
-    Python's own compiler, which is ten times as fast, comes first; it also refuses what it can read, as `return`
-    outside of a function.
+    Python's compiler, which is ten times as fast, comes first; it also refuses code that it can parse, such as
+    `return` outside of a function.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+        warnings.simplefilter("ignore")  # warnings about escapes in the notebook's strings
         try:
             compile(text, "script", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, MemoryError) as error:
@@ -214,7 +216,7 @@ def _fault(text: str) -> str:
 
 
 def _is_read(text: str) -> bool:
-    """Whether this Python can read a text, which is then of no newer one."""
+    """Return whether this version of Python can parse a text, which then needs no newer version."""
     try:
         ast.parse(text)
     except SyntaxError:

@@ -16,12 +16,12 @@ from nb2ddp.project.pool import converted
 
 
 class DDPExporter(PythonExporter):
-    """Export the script that `nb2ddp notebook.ipynb` writes, and the files beside it."""
+    """Export the script that `nb2ddp notebook.ipynb` writes, and the files next to it."""
 
     export_from_notebook = "Script for several GPUs (DDP)"
 
     def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[Any, Any]:
-        """Convert a notebook that nbconvert has read; a ConversionException says what prevents it."""
+        """Convert a notebook that nbconvert has read; raise a ConversionException with the reasons if that fails."""
         nb, resources = Exporter.from_notebook_node(self, nb, resources, **kw)
         about = resources.get("metadata", {})
         name, folder = about.get("name") or "notebook", about.get("path", "")
@@ -32,8 +32,8 @@ class DDPExporter(PythonExporter):
             conversion = converted(job, nbformat.writes(nb).encode())
             files = texts(job, conversion, converted) if "unique_key" in resources else conversion.files
         except NotebookError as error:
-            said = (f"{name}.ipynb: {each.location or each.code}: {each.message}" for each in error.diagnostics)
-            raise ConversionException("\n".join(said)) from None
+            messages = (f"{name}.ipynb: {each.location or each.code}: {each.message}" for each in error.diagnostics)
+            raise ConversionException("\n".join(messages)) from None
         beside = os.path.dirname(target) or "."  # noqa: PTH120 - Path drops the `./` without which nbconvert fails
         others = {f"{beside}/{file}": text.encode() for file, text in files.items() if file != script.name}
         resources["outputs"] = {**(resources.get("outputs") or {}), **others}

@@ -12,7 +12,7 @@ from nb2ddp.settings import check, given, setting, settings_of
 
 Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
 
-#: An option of sbatch, as a line behind `#SBATCH` has it.
+#: An option of sbatch, as on a line after `#SBATCH`.
 _SBATCH = re.compile(r"--?[A-Za-z][^\n\r]*")
 
 
@@ -21,7 +21,7 @@ class OptionsError(ValueError):
 
 
 class LaunchError(ValueError):
-    """The wished launch cannot be written; the message is one sentence for the person who asked for it."""
+    """The requested launch cannot be written; the message is one sentence for the person who asked for it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Launch:
     gpus: int = setting(2, "GPUs of each machine (default 2).", metavar="N", least=1)
     machines: int = setting(1, "Number of machines (default 1).", metavar="N", least=1)
     launcher: Launcher = setting("accelerate", "Also write files for this launcher.")
-    #: Only with the launcher "slurm": more lines behind `#SBATCH`, which are stronger than the script's own.
+    #: Only with the launcher "slurm": more lines after `#SBATCH`, which override those of nb2ddp.
     slurm: tuple[str, ...] = setting((), "Options of sbatch, such as --partition=gpu.", is_typed=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Options:
     )
     vllm_server: bool = setting(False, "Generate for GRPO on a vLLM server on one more GPU.", is_typed=False)
     skip_checkpointing: bool = setting(False, "Skip it in trainings of fewer than 100 steps too.", is_typed=False)
-    #: `launch` is then of one process.
+    #: `launch` then has one process.
     split_model: bool = setting(False, "Train as one process that splits the model over all GPUs.", is_typed=False)
     resume: bool = setting(False, "The script resumes where a job ended.")
     #: Codes, or beginnings of codes; None applies all.
@@ -87,14 +87,14 @@ class Options:
             object.__setattr__(self, "launch", replace(launch, gpus=1))
 
     def applies(self, code: str) -> bool:
-        """True for a rule that is selected and not ignored."""
+        """Return whether a rule is selected and not ignored."""
         selected = self.select is None or code.startswith(tuple(self.select))
         return selected and not code.startswith(tuple(self.ignore))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that is set for one notebook."""
+    """All settings of one notebook."""
 
     options: Options = field(default_factory=Options)
     output_dir: Path | None = setting(None, "The folder of the scripts.", is_typed=False)
@@ -102,20 +102,20 @@ class Settings:
     fail_on_warnings: bool = setting(False, "Exit with 1 on a warning.", is_typed=False)
 
 
-#: What pyproject.toml sets.
+#: The settings in pyproject.toml.
 SETTINGS = settings_of(Settings)
-#: What the command line sets too.
+#: The settings that are also options of the command line.
 TYPED = tuple(each for each in SETTINGS if each.is_typed)
 
 
 def arguments(options: Options | Launch, leave_out: tuple[str, ...] = ()) -> list[str]:
-    """Return the words that ask the command line for these options: those that differ from the defaults, in order.
+    """Return the words of a command line with these options: those that differ from the defaults, in order.
 
     For example, `Launch(gpus=8)` becomes `--gpus 8`.
 
     Args:
         options: all of them, or those of the launch.
-        leave_out: keys of options that are not asked for.
+        leave_out: keys of options to leave out.
     """
     values = {key: value for key, value in given(options).items() if key not in leave_out}
     return [word for each in TYPED if each.key in values for word in _words(each.option, values[each.key])]
@@ -131,7 +131,7 @@ def typed(words: list[str]) -> Mapping[str, Any]:
     """Return the options in a command of the form that `arguments` writes, by key.
 
     Raises:
-        ValueError: a number is none.
+        ValueError: a value that must be a number is not a number.
     """
     values: dict[str, Any] = {}
     by_option = {each.option: each for each in TYPED}

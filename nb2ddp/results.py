@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Severity(str, Enum):
-    """How much a finding asks of the reader, from the least on."""
+    """How much attention a finding needs, from the least."""
 
     NOTE = "note"  #: rewritten; nothing to do
     WARNING = "warning"  #: written, but look at it
@@ -31,21 +31,21 @@ class Location:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding as a person reads it: of a rule, or why a file could not be read, converted or written."""
+    """One finding for a person: that of a rule, or the reason why a file could not be read, converted or written."""
 
     code: str
     name: str
     severity: Severity
     message: str
-    location: Location | None = None  #: None where the file as a whole is meant
-    line_text: str = ""  #: the notebook's own line
+    location: Location | None = None  #: None for the file as a whole
+    line_text: str = ""  #: the line of the notebook
     fixed: bool = False  #: the script no longer has the problem
     file_line: int | None = None  #: the line of the file, from 1; None where no file was read
-    file_column: int | None = None  #: its column, from 1, where the file's lines are the notebook's own, as in a script
+    file_column: int | None = None  #: its column, from 1, if the file's lines are the notebook's, as in a script
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """What findings of one notebook are sorted by."""
+        """The sort key of the findings of one notebook."""
         place = self.location or Location(0, 0, 0)
         return place.cell, place.line, place.column, self.code
 
@@ -62,7 +62,7 @@ class NotebookError(Exception):
 
     Attributes:
         message: one sentence, without the place.
-        location: the place in the notebook, or None where the file as a whole is at fault.
+        location: the place in the notebook, or None if the file as a whole is at fault.
         code: the rule that refused it, or `DDP001` for a notebook that cannot be read as Python.
         diagnostics: all reasons as findings, with the codes' names; the first is this one.
     """
@@ -99,12 +99,12 @@ class NotebookError(Exception):
 class Conversion:
     """A converted notebook, not yet written: pure text."""
 
-    #: File name to text: the script first, then the launch files beside it.
+    #: File name to text: the script first, then the launch files.
     files: dict[str, str]
     diagnostics: tuple[Diagnostic, ...]
     #: What the job needs: `HF_TOKEN (cells 3, 42)`.
     needs: tuple[str, ...] = ()
-    #: What memory depends on, of each training: the fields of `nb2ddp.estimate.trainings.Training`.
+    #: The values that memory depends on, for each training: the fields of `nb2ddp.estimate.trainings.Training`.
     trainings: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -120,9 +120,9 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one notebook, with the files that were (or, in a check, would be) written.
+    """The result of one notebook, with the files that were (or, in a check, would be) written.
 
-    Why it is stale is the first of its diagnostics; why it failed, all of them.
+    If it is stale, the first of its diagnostics is the reason; if it failed, all of them are reasons.
     """
 
     notebook: Path
@@ -132,7 +132,7 @@ class Result:
     written: tuple[Path, ...] = ()
     #: Those of the written files that keep a person's edits.
     merged: tuple[Path, ...] = ()
-    #: The script, or a diff, where that was asked for; what is in conflict where edits could not be merged.
+    #: The script or a diff, if it was requested; the conflicts, if edits could not be merged.
     text: str = ""
     #: What the job needs, and what its memory depends on, as in `Conversion`.
     needs: tuple[str, ...] = ()

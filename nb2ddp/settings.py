@@ -4,7 +4,7 @@
     class Options:
         batch: int | None = setting(None, "Samples a device and step.", metavar="N", least=1)
 
-is the option `--batch N` and the key `batch`; its type says which values they take.
+declares the option `--batch N` and the key `batch`; the field's type defines which values they take.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ class Setting:
 
     default: Any
     help: str
-    #: As pyproject.toml and (behind `--`) the command line call it; the field's name, with `-` for `_`, if empty.
+    #: The name in pyproject.toml and, after `--`, on the command line; if empty, the field's name, with `-` for `_`.
     key: str = ""
     metavar: str | None = None
     least: int | None = None
-    short: str | None = None  #: one letter behind `-`
-    is_typed: bool = True  #: the command line has it
+    short: str | None = None  #: one letter after `-`
+    is_typed: bool = True  #: it is an option of the command line
     field: str = ""  #: its name in the dataclass
-    #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal`, for one of some.
+    #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal`, for a choice.
     kind: Any = None
-    words: tuple[str, ...] = ()  #: that a number's option takes too
+    words: tuple[str, ...] = ()  #: words that an option for a number also takes
 
     @property
     def option(self) -> str:
-        """As it is typed: `--gpus`."""
+        """The option as it is typed: `--gpus`."""
         return f"--{self.key}"
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values it takes, where it is one of some."""
+        """The values of a choice; empty for other kinds."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
 def setting(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass's field that is an option.
+    """Return a dataclass's field that is an option.
 
     Args:
-        default: where nobody says anything.
+        default: the value if none is given.
         help: one line for `--help`.
         more: other fields of `Setting`.
     """
@@ -59,17 +59,17 @@ def setting(default: Any, help: str, **more: Any) -> Any:
 
 @cache
 def settings_of(kind: type) -> tuple[Setting, ...]:
-    """The options that a dataclass declares, below those of the dataclasses in its fields, in their order."""
+    """Return the options that a dataclass declares, after those of the dataclasses in its fields, in their order."""
     return (*(each for part in _parts(kind).values() for each in settings_of(part)), *_own(kind))
 
 
 def _parts(kind: Any) -> dict[str, Any]:
-    """The dataclasses in a dataclass's fields, by the fields' names."""
+    """Return the dataclasses in a dataclass's fields, by the fields' names."""
     return {name: hint for name, hint in get_type_hints(kind).items() if is_dataclass(hint)}
 
 
 def _own(kind: Any) -> Iterator[Setting]:
-    """The options that a dataclass itself declares."""
+    """Return the options that a dataclass itself declares."""
     hints = get_type_hints(kind)
     for member in fields(kind):
         if declared := member.metadata.get("setting"):
@@ -83,25 +83,25 @@ def _own(kind: Any) -> Iterator[Setting]:
 
 
 def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
-    """Make a dataclass of the values that its options have.
+    """Make a dataclass from the values of its options.
 
     Args:
         kind: the dataclass; dataclasses in its fields are made too.
-        values: by key, of the fields' own types; what is missing keeps its default.
+        values: by key, of the fields' own types; missing values keep their defaults.
 
     Raises:
-        ValueError: the dataclass's own, for values that do not fit together.
+        ValueError: the dataclass raises it for values that contradict each other.
     """
     own = {each.field: values[each.key] for each in _own(kind) if each.key in values}
     return kind(**own, **{name: make(part, values) for name, part in _parts(kind).items()})
 
 
 def check(made: Any, error: type[ValueError]) -> None:
-    """Refuse a value that its option does not take.
+    """Refuse a value that its option does not accept.
 
     Args:
         made: a dataclass that declares options.
-        error: what is raised; its message names the field.
+        error: the exception to raise; its message names the field.
     """
     for setting in _own(type(made)):
         value, least = getattr(made, setting.field), setting.least
@@ -114,7 +114,7 @@ def check(made: Any, error: type[ValueError]) -> None:
 
 
 def given(made: Any) -> dict[str, Any]:
-    """The values, by key, in which a dataclass that options make differs from its defaults."""
+    """Return the values, by key, of the options of a dataclass that differ from their defaults."""
     values: dict[str, Any] = {}
     for name in _parts(type(made)):
         values |= given(getattr(made, name))

@@ -18,7 +18,7 @@ __all__ = ["tables", "tomllib"]
 
 @cache
 def tables(module: str) -> Mapping[str, Any]:
-    """Return the tables beside a module of this package, in the file of its name that ends in `.toml`.
+    """Return the tables in the file next to a module of this package that has its name and ends in `.toml`.
 
     Args:
         module: the module's `__file__`.

@@ -19,7 +19,7 @@ from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.run import Rank, Run
 from nb2ddp.rehearsal.stage.events import End
 from nb2ddp.rehearsal.verdict import Verdict, judge
-from nb2ddp.versions import tables, told
+from nb2ddp.versions import tables, version_text
 from tests.notebooks import write
 
 FILES = {
@@ -182,7 +182,7 @@ def test_the_first_lines_say_which_versions(tmp_path: Path) -> None:
     plan = Plan("a.py", "", tmp_path, (), "real", (), {}, (), environment=where, other_versions=other)
     run = Run((Rank(0, (), "", ""),), 1.0, "")
     assert list(report.text_lines(judge(plan, run, run)))[1:3] == [
-        f"  Unsloth's own CPU backend, in this environment: {told(have)}",
+        f"  Unsloth's own CPU backend, in this environment: {version_text(have)}",
         "  The notebook asks for transformers==4.56.2, trl==0.22.2: rehearse with --versions notebook",
     ]
 

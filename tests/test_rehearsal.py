@@ -34,7 +34,7 @@ from nb2ddp.rehearsal.run import environment, launched
 from nb2ddp.rehearsal.stage import learn, packages, shapes
 from nb2ddp.rehearsal.stage.attempts import Attempts, rests_on
 from nb2ddp.rehearsal.stage.columns import columns, read_of_rows
-from nb2ddp.rehearsal.stage.device import told_to_script
+from nb2ddp.rehearsal.stage.device import seen_by_script
 from nb2ddp.rehearsal.stage.fast import Fast
 from nb2ddp.rehearsal.stage.files import Sources
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
@@ -717,7 +717,7 @@ def test_packages_without_which_there_is_no_training_stay_missing() -> None:
 
 @pytest.mark.parametrize("answer", [True, 2])
 def test_libraries_see_no_gpu_where_the_script_does(answer: int) -> None:
-    asked = [told_to_script(lambda: answer, cast("Log", SimpleNamespace(is_asked=lambda by=by: by)))() for by in (1, 0)]
+    asked = [seen_by_script(lambda: answer, cast("Log", SimpleNamespace(is_asked=lambda by=by: by)))() for by in (1, 0)]
     assert asked == [answer, 0]
     assert type(asked[1]) is type(answer)
 

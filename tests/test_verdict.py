@@ -249,7 +249,7 @@ def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
     (folder / "logs" / "0.err").write_text(said)
     job: Any = subprocess.Popen(["true"], start_new_session=True)
     (ended,) = Started([job], folder / "logs").ended(9, lambda _: None).ranks
-    assert ended.said == f"No rows.csv in ., /tmp/a, ~/.cache or {tmp_path}/hub"
+    assert ended.stderr == f"No rows.csv in ., /tmp/a, ~/.cache or {tmp_path}/hub"
 
 
 #: A process has trained, and one of two others has; what the other one ends with is judged.

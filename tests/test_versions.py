@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from nb2ddp.versions import SETS, pins, tables, told
+from nb2ddp.versions import SETS, pins, tables, version_text
 from tests.newest import UNSLOTH, bounds, in_order, written
 
 if sys.version_info >= (3, 11):
@@ -47,7 +47,7 @@ def test_the_extra_for_rehearsals_has_these_bounds() -> None:
 def test_pages_name_the_versions(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     for name in SETS:
-        for each in told(tables()[name]).split(", "):
+        for each in version_text(tables()[name]).split(", "):
             assert each in text
 
 

@@ -69,7 +69,7 @@ def _output_meant(last: str, error: InputError) -> str:
 
 
 def _project() -> str:
-    """Return the folder of the pyproject.toml that says where scripts go; the command line names no notebook."""
+    """Return the folder of the pyproject.toml that sets the output folder, for a command line without a notebook."""
     found = find_config(Path())
     if found is None or "output-dir" not in found.values:
         raise InputError("Which notebook? For example: nb2ddp finetune.ipynb train.py")
@@ -81,7 +81,7 @@ def _is_script(path: Path) -> bool:
 
 
 def _beside(paths: Sequence[str], choices: Choices) -> list[Job]:
-    """Plan a script beside its notebook, as nbconvert and jupytext do; none for a folder, a pattern or several."""
+    """Plan a script next to its notebook, as nbconvert and jupytext do; none for a folder, a pattern or several."""
     notebooks = find(paths)
     if len(paths) > 1 or not all(notebook.is_named for notebook in notebooks):
         return []

@@ -31,7 +31,7 @@ Exit code: 0 answered; 2 no answer, or wrong usage.
 
 
 class UnknownError(ShapeError):
-    """Nothing tells the batch of a training, or its longest row."""
+    """The batch of a training, or its longest row, is unknown."""
 
 
 @click.command(epilog=_EXAMPLES)
@@ -89,7 +89,7 @@ def in_one_line(found: Sequence[Training], folder: Path, gpus: int) -> str:
 
     Args:
         found: the trainings.
-        folder: that of the notebook or script.
+        folder: the folder of the notebook or script.
         gpus: GPUs of the job.
     """
     try:

@@ -15,7 +15,7 @@ from nb2ddp.cli.request import Request
 from nb2ddp.options import TYPED
 from nb2ddp.settings import Setting, settings_of
 
-#: The other commands, in modules of `nb2ddp.cli` that are called as they are, with what `--help` says of them.
+#: The other commands, in modules of `nb2ddp.cli` with the same names, and their summaries in `--help`.
 COMMANDS = {
     "run": "convert a notebook, install its packages, and train on all GPUs",
     "rehearse": "train a script on the CPU, as one process and as two, and compare",
@@ -36,12 +36,12 @@ Further settings are in pyproject.toml: docs/use.md.
 
 
 class _Command(click.Command):
-    """A command that hands `run ...`, `rehearse ...`, `estimate ...` and `explain ...` on."""
+    """A command that passes `run ...`, `rehearse ...`, `estimate ...` and `explain ...` on to their commands."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Take the words after the name of a command for that command's."""
+        """Pass the words after the name of a command to that command."""
         name = args[0] if args else ""
         if name not in COMMANDS:
             return super().make_context(info_name, args, parent, **extra)
@@ -49,7 +49,7 @@ class _Command(click.Command):
         return command.make_context(f"{info_name} {name}", args[1:], parent, **self.context_settings, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do what the context's own command does."""
+        """Run the command of the context."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -60,7 +60,7 @@ class _Command(click.Command):
 
 
 def _number(setting: Setting) -> Callable[[str], Any]:
-    """What reads a whole number, or one of a setting's words."""
+    """Return a function that reads a whole number, or one of a setting's words."""
 
     def number(text: str) -> Any:
         if text in setting.words:
@@ -74,7 +74,7 @@ def _number(setting: Setting) -> Callable[[str], Any]:
 
 
 def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
-    """Codes from an option that takes several, with commas or repeated."""
+    """Return the codes of an option that takes several, separated by commas or repeated."""
     codes = [code.strip().upper() for value in values for code in value.split(",")]
     for code in codes:
         if not code.startswith("DDP"):
@@ -83,7 +83,7 @@ def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 def _option(setting: Setting) -> click.Option:
-    """The option of a setting. None means that it was not given."""
+    """Return the option of a setting. Its value is None if it was not given."""
     attributes: dict[str, Any] = {"metavar": setting.metavar, "help": setting.help, "default": None}
     if setting.choices:
         attributes |= {"type": click.Choice(setting.choices), "metavar": "|".join(setting.choices)}

@@ -1,4 +1,4 @@
-"""Print what became of notebooks."""
+"""Print the results of notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show(request: Request, mode: Mode, results: Iterable[Result]) -> list[Result
     Args:
         request: how to print.
         mode: what was done with the conversions.
-        results: those of the notebooks.
+        results: the results of the notebooks.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -57,7 +57,7 @@ def _show(request: Request, mode: Mode, result: Result) -> None:
 
 
 def _end(request: Request, results: Sequence[Result]) -> None:
-    """Print what is said of all notebooks together; on GitHub the summary goes to the job's page too."""
+    """Print the output for all notebooks together; on GitHub, also write the summary to the job's page."""
     if request.form == "json":
         click.echo(report.as_json(results))
     elif request.form == "sarif":

@@ -70,13 +70,13 @@ def run(source: str, *, form: str = "text", versions: str | None = None, **optio
     Args:
         source: a Python file, a notebook, or a link to one.
         form: "text" or "json".
-        versions: "notebook", "newest" or "here"; None takes what is here if it has what trains the script.
+        versions: "notebook", "newest" or "here"; None means "here" if the libraries for the script are installed.
         options: fields of `nb2ddp.rehearsal.rehearse.Options`.
 
     Returns:
         The exit code.
     """
-    from nb2ddp.rehearsal import report as telling
+    from nb2ddp.rehearsal import report as reports
 
     if (named := options.get("keep")) is not None:
         options["keep"] = keep = Path(os.path.normpath(named))
@@ -91,7 +91,7 @@ def run(source: str, *, form: str = "text", versions: str | None = None, **optio
         progress("")
         return _failed(source, error)
     progress("")
-    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)))
+    click.echo(reports.as_json(verdict) if form == "json" else "\n".join(reports.text_lines(verdict)))
     if fits:
         click.echo(f"Estimate: {fits}.")
     return verdict.code
@@ -108,9 +108,9 @@ def _failed(source: str, error: BaseException) -> int:
     if isinstance(error, (PlanError, UvError)):
         line = getattr(error, "line", None)
         click.echo(f"{source}{f':{line}' if line else ''}: {error}", err=True)
-    else:  # the last resort: an error of ours is none of the script's
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        click.echo(f"{source}: an error of nb2ddp rehearse, not of the script: {said}; please report it", err=True)
+    else:  # the last resort: a bug of nb2ddp is not an error of the script
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        click.echo(f"{source}: an error of nb2ddp rehearse, not of the script: {message}; please report it", err=True)
     return 2
 
 
@@ -133,7 +133,7 @@ def _rehearsed(
 ) -> Verdict:
     """Return the verdict on a script.
 
-    Where nothing says in which versions, and those here lack what the script takes, it is that in the notebook's.
+    If no versions are chosen, and those here lack what the script uses, it is the verdict in the notebook's versions.
 
     Raises:
         PlanError: the script cannot be rehearsed.
@@ -145,13 +145,13 @@ def _rehearsed(
 
     def judged(versions: str | None, why: str = "") -> Verdict:
         plan = planned(script, text, partial(_environment, versions, why, wanted, tell))
-        if why and options.get("keep"):  # that of the first verdict
+        if why and options.get("keep"):  # the folder of the first verdict
             shutil.rmtree(options["keep"])
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
     verdict = judged(versions)
     if versions is None and verdict.is_of_versions and uv.found():
-        with suppress(uv.UvError, PlanError):  # what these versions came to is told then
+        with suppress(uv.UvError, PlanError):  # the first verdict stands then
             verdict = judged("notebook", ", because those here lack names or arguments that the script uses")
     return verdict
 
@@ -162,11 +162,11 @@ def _environment(
     """Return the environment for a script that trains with these libraries.
 
     Args:
-        versions: as of `run`.
-        why: the notebook's versions are taken, for the line that says so; empty where that follows from the others.
+        versions: as for `run`.
+        why: the reason for the notebook's versions, for the printed line; empty if the other arguments give it.
         wanted: the packages that the script asks for.
-        tell: shows what happens.
-        libraries: those that it trains with.
+        tell: shows the current step.
+        libraries: the libraries that it trains with.
 
     Raises:
         UvError: an environment cannot be made.
@@ -186,10 +186,10 @@ def _environment(
 
 
 def _script(source: str) -> tuple[Path, str, Wanted]:
-    """The path of the script to rehearse, beside the files that it reads, its text, and the packages that it asks for.
+    """Return the path of the script to rehearse, in the folder of the files that it reads, its text, and its packages.
 
-    It is the source itself, or what the conversion of a notebook writes, marimo's included. Another .py is a
-    script as it stands, also one that was exported from a notebook; requirements files beside it are its own.
+    The script is the conversion of a notebook, including one of marimo, or any other .py file as it is, even one that
+    was exported from a notebook. Such a file's requirements file is next to it.
 
     Raises:
         PlanError: the source cannot be read, fetched or converted.
@@ -226,7 +226,7 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
 
 
 def _progress(is_terminal: bool) -> Callable[[str], None]:
-    """Return what shows the current step, as `run: what it does`; an empty text clears the line.
+    """Return a function that shows the current step, as `run: what it does`; an empty text clears the line.
 
     On a terminal it is one changing line; elsewhere a line for each run, and one every ten seconds.
     """

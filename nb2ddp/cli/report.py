@@ -16,13 +16,13 @@ from nb2ddp.project.files import Job, from_here
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER = tuple(Severity)
-#: What a status is called, where that is not its value.
+#: The words for a status, if they are not its value.
 _STATUSES = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
 _COLORS = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
 def found(result: Result, level: Severity) -> list[Diagnostic]:
-    """Return a notebook's findings of at least this severity; none of one that is skipped."""
+    """Return a notebook's findings of at least this severity; none if it is skipped."""
     if result.status is Status.SKIPPED:
         return []
     return [finding for finding in result.diagnostics if _ORDER.index(finding.severity) >= _ORDER.index(level)]
@@ -34,7 +34,7 @@ def status_text(status: Status) -> str:
 
 
 def placed(finding: Diagnostic) -> str:
-    """Return a finding's message, after its cell if the file's column does not tell it."""
+    """Return a finding's message, after its cell if the file's column is unknown."""
     place = f"{finding.location}: " if finding.location and finding.file_column is None else ""
     return f"{place}{finding.message}"
 
@@ -192,9 +192,9 @@ def relative(path: Path) -> str:
     return posix(from_here(path))
 
 
-#: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
+#: The largest number of lines of a diff in a summary, which GitHub cuts at 1 MiB.
 _DIFF_LINES = 400
-#: What is shown of a notebook's files.
+#: Titles for the texts of notebooks' files, by status.
 _TITLES = {
     Status.STALE: "Changes to {} if it is converted again",
     Status.FAILED: "New lines of {} that conflict with your edits",

@@ -103,7 +103,7 @@ def _train(place: Path, installs: list[list[str]], launcher: list[str], folder: 
 
 
 def _commands(job: Job, gpus: int | None, *, is_dry: bool) -> tuple[Path, list[list[str]], list[str]]:
-    """Return how the script of a job is started here: its environment, uv's commands that make it, the launcher's.
+    """Return how to start a job's script here: its environment, uv's commands that make it, and the launcher's command.
 
     Args:
         job: the job, converted unless `is_dry`.

@@ -25,7 +25,7 @@ _OTHERS = ("qwen2_vl", "bert")
 #: The longest step that was measured to train slower on two GPUs: 8 rows of 450 tokens. Two were 0.6 to 0.9 times as
 #: fast as one (docs/performance.md).
 _SLOW = 3600
-#: The share of a GPU that a vLLM engine needs at least for keys and values, beside the weights that Unsloth shares.
+#: The smallest share of a GPU that a vLLM engine needs for keys and values; Unsloth shares the weights with it.
 _KEYS = 0.1
 
 
@@ -66,7 +66,7 @@ class Answer:
 
     @property
     def busy(self) -> int:
-        """How many GPUs a step of the longest rows keeps busy, each with as many samples."""
+        """How many GPUs a step of the longest rows keeps busy, each with the same number of samples."""
         samples = self.training.samples
         most = samples * _tokens(self.training) // BUSY
         return max(n for n in range(1, samples + 1) if n == 1 or (n <= most and samples % n == 0))
@@ -102,7 +102,7 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
 def in_short(answers: Sequence[Answer]) -> str:
     """Return one line on all trainings: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy`.
 
-    Empty if nothing is known; of many trainings, only that with the smallest step is told.
+    Empty if nothing is known. For several trainings, the line only describes the smallest step.
     """
     if not answers:
         return ""
@@ -121,7 +121,7 @@ def in_short(answers: Sequence[Answer]) -> str:
 
 
 def gain(estimate: Answer) -> str:
-    """Return whether a step keeps the GPUs of a job busy, in words, and which accumulation does if it does not."""
+    """Return whether a step keeps the GPUs of a job busy, in words; if not, also which accumulation would."""
     training, gpus = estimate.training, max(2, estimate.processes)
     if _is_busy(training, gpus):
         return f"{counted(estimate)} keep {gpus} GPUs busy"

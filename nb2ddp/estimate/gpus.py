@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nb2ddp.facts.gpu import KINDS
 
-#: Those of the table that is shown where none is asked for.
+#: The GPUs that the table shows if none is named.
 SHOWN = ("T4 16 GB", "RTX 4090 24 GB", "A100 40 GB", "H100 80 GB")
 _MEMORY = re.compile(r"(\d+)\s*GB", re.IGNORECASE)
 
@@ -24,9 +24,9 @@ class Gpu:
     memory: float
 
 
-#: Every known kind, with the GB that it is sold with in its name.
+#: Every known kind, with its nominal GB in the name.
 GPUS = tuple(Gpu(f"{kind.name} {kind.sold} GB", kind.memory) for kind in KINDS)
-#: The least memory of GPUs that are sold with so many GB, in bytes, from the smallest.
+#: The least memory, in bytes, of GPUs with the same nominal GB, from the smallest.
 SIZES = {sold: min(kind.memory for kind in KINDS if kind.sold == sold) for sold in sorted({k.sold for k in KINDS})}
 
 

@@ -1,4 +1,4 @@
-"""The memory that a training needs on each GPU, in bytes. Measured against it: docs/estimate.md."""
+"""The memory that a training needs on each GPU, in bytes. docs/estimate.md compares it with measured runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CHECKPOINTED = 2
 _EXPERTS = 1.44e9
 #: Encoders keep some values in 32 bits: measured with one small model.
 _ENCODER = 1.4
-#: What a training needs beside activations, gradients (which DDP keeps twice) and Adam's two states.
+#: Bytes that a training needs in addition to activations, gradients (which DDP keeps twice) and Adam's two states.
 _REST = 3e8
-#: What CUDA and torch take beside what torch allocates.
+#: Bytes that CUDA and torch take in addition to torch's allocations.
 CONTEXT = 0.7e9
 
 
@@ -29,7 +29,7 @@ class Need:
     """The memory that one process needs, in bytes.
 
     Attributes:
-        weights: of the model, adapters included.
+        weights: the model's weights, including adapters.
         training: gradients and the optimizer's states.
         row: the activations of one row, as the training keeps them.
     """

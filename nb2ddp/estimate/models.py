@@ -17,7 +17,7 @@ class Shape:
         num_experts: experts of a layer; 0 for a dense model.
         experts_per_token: experts that see a token.
         expert_size: the intermediate size of an expert.
-        other_parameters: those of towers for images or sound.
+        other_parameters: parameters of towers for images or sound.
         family: transformers' `model_type`, or a name like it.
         source: where the sizes come from, in words.
     """
@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def embedding_parameters(self) -> float:
-        """The weights of the embeddings and of the head, which are quantized in no notebook's checkpoint."""
+        """The weights of the embeddings and of the head, which no notebook's checkpoint quantizes."""
         return self.vocab_size * self.hidden_size * (1 if self.tied else 2)
 
     @property
@@ -65,20 +65,20 @@ class Shape:
         return self.experts_per_token * self.expert_size or self.intermediate_size
 
     def lora_parameters(self, rank: int) -> float:
-        """The weights of adapters of this rank on all linear maps of the layers, experts left out."""
+        """Return the weights of adapters of this rank on all linear maps of the layers, except experts."""
         head = self.head_dim * self.num_attention_heads
         pair = self.head_dim * self.num_key_value_heads
         attention = 2 * (self.hidden_size + head) + 2 * (self.hidden_size + pair)
         mlp = 0 if self.num_experts else (2 if self.is_encoder else 3) * (self.hidden_size + self.intermediate_size)
-        towers = self.other_parameters / max(1, self.hidden_size)  # about what their linear maps have of rows
+        towers = self.other_parameters / max(1, self.hidden_size)  # about the number of rows of their linear maps
         return rank * (self.num_hidden_layers * (attention + mlp) + towers)
 
 
 @cache
 def known() -> list[tuple[re.Pattern[str], Shape]]:
-    """Return patterns of names, most special first, with the sizes that the `config.json` of such models has.
+    """Return patterns of names, most specific first, with the sizes in the `config.json` of such models.
 
-    `8b` in a name is no part of `0.8b` or `18b`.
+    `8b` in a name does not match `0.8b` or `18b`.
     """
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))

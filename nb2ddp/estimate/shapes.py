@@ -1,4 +1,4 @@
-"""The shape of a model: what its `config.json` says, else what is known of models of its name."""
+"""The shape of a model: from its `config.json`, else from known models of its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nb2ddp.estimate.models import Shape, known
 _HUB, _SECONDS = "https://huggingface.co", 2.0
 #: Suffixes of names that say how a checkpoint was made, not how large it is.
 _VARIANT = re.compile(r"-(bnb-4bit|unsloth|instruct|it|pt|base|chat|gguf|bf16|fp8|dynamic)\b|-v?\d{4}\b", re.I)
-#: Models whose rows are sound, of which nothing was measured.
+#: Models for sound, which were not measured.
 _SOUND = re.compile(r"whisper|\bcsm\b|speecht5|wav2vec")
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.I)
 
@@ -32,7 +32,7 @@ def shape_of(name: str, *, offline: bool = False) -> Shape:
         offline: do not ask the hub, but read its cache.
 
     Raises:
-        ShapeError: neither a `config.json` nor the name tells it, or the model is one of sound.
+        ShapeError: neither a `config.json` nor the name gives it, or the model takes sound.
     """
     if _SOUND.search(name.lower()):
         raise ShapeError(f"{name} takes sound; the estimate covers only text and images")
@@ -45,7 +45,7 @@ def shape_of(name: str, *, offline: bool = False) -> Shape:
 
 
 def _configs(name: str, offline: bool) -> Iterator[tuple[str, str]]:
-    """The texts of a model's `config.json`, with where each is from: its folder, the hub's cache, the hub."""
+    """Yield the source and the text of each `config.json` of a model: in its folder, the hub's cache, the hub."""
     own = Path(name) / "config.json"
     if own.is_file():
         yield str(own), own.read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def _configs(name: str, offline: bool) -> Iterator[tuple[str, str]]:
         yield "the hub's cache", path.read_text(encoding="utf-8")
     is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name)
     if is_id and not offline and not hub.is_offline():
-        from urllib.request import urlopen  # only here: it takes longer than all else
+        from urllib.request import urlopen  # imported only here: it takes longer than everything else
 
         try:
             with urlopen(f"{_HUB}/{name}/raw/main/config.json", timeout=_SECONDS) as answer:
@@ -64,10 +64,10 @@ def _configs(name: str, offline: bool) -> Iterator[tuple[str, str]]:
 
 
 def from_config(config: Mapping[str, Any], source: str) -> Shape:
-    """The shape that a `config.json` describes; of a model with towers, that of its language model and their weights.
+    """Return the shape in a `config.json`; for a model with towers, its language model's shape and the towers' weights.
 
     Raises:
-        KeyError, TypeError: it describes no model of text.
+        KeyError, TypeError: it does not describe a language model.
     """
     text = config.get("text_config") or config.get("llm_config") or config
     heads = text["num_attention_heads"]
@@ -96,7 +96,7 @@ def from_config(config: Mapping[str, Any], source: str) -> Shape:
 
 
 def from_name(name: str) -> Shape:
-    """The shape of known models of this name, else that of a dense model with as many parameters as the name says.
+    """Return the shape of known models of this name, else of a dense model with the number of parameters in the name.
 
     Raises:
         ShapeError: the name is unknown and contains no number of parameters.

@@ -1,4 +1,4 @@
-"""The trainings of a notebook, with what their memory depends on."""
+"""The trainings of a notebook, with the values that their memory depends on."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PAIRS = re.compile(r"(DPO|ORPO|CPO|KTO|SimPO|Reward|SentenceTransformer)\w*Trai
 _COMPLETIONS = re.compile(r"(GRPO|RLOO)\w*Trainer")
 #: Functions of a script that divide the batch among the processes (nb2ddp/runtime).
 _SPLITS = re.compile(r"split_(batch|completions)")
-_TOKENS = 2048  # of a row, where a notebook sets no limit: Unsloth's `max_seq_length`
-_RANK = 16  # of adapters, where it is not written out
+_TOKENS = 2048  # tokens of a row, if a notebook sets no limit: Unsloth's `max_seq_length`
+_RANK = 16  # rank of adapters, if it is not written out
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class Training:
     """One training of a notebook.
 
     Attributes:
-        trainer: the trainer's class, "" where none is seen.
+        trainer: the trainer's class; "" if unknown.
         model: the model's name, as the notebook writes it.
         precision: "4bit", "8bit", "16bit", "32bit" or "full" (16-bit weights that are all trained).
-        rank: of the LoRA adapters; 0 where all weights are trained.
+        rank: the rank of the LoRA adapters; 0 if all weights are trained.
         trains_embeddings: adapters come with trained embeddings and a trained head.
-        per_device: rows, or completions, at a time in the notebook; 0 where nothing tells the batch.
-        split: the script's call that divides a step among its processes, with numbers alone; empty where all of them
-            take it as one batch.
-        tokens: the longest row that the notebook lets through; 0 where nothing tells it.
+        per_device: the notebook's per-device batch, in rows or completions; 0 if unknown.
+        split: the script's call that divides a step among its processes, with numbers only; empty if all of them
+            share it as one batch.
+        tokens: the length of the longest row that the notebook allows; 0 if unknown.
         rows_of_one: how many texts pass through the model for a row.
-        can_skip: gradient checkpointing is switched off where memory allows (DDP209).
+        can_skip: gradient checkpointing is turned off if memory allows (DDP209).
         checkpoints: the notebook asks for gradient checkpointing, or leaves Unsloth's default.
         engine: the share of the GPU that a vLLM engine of this process takes; 0 for none.
     """
@@ -73,7 +73,7 @@ class Training:
         """Return the per-device batch and accumulation steps on GPUs with `memory` bytes, as the script does."""
         if self.split:
             names = _functions(self.split.partition("(")[0])
-            names |= {"world_size": processes, "smallest_gpu": lambda _: memory}  # which its functions read
+            names |= {"world_size": processes, "smallest_gpu": lambda _: memory}  # read by its functions
             rows, pieces = eval(self.split, names)
             return int(rows), int(pieces)
         return math.ceil(self.per_device / processes), 1
@@ -92,7 +92,7 @@ class Training:
 
 @cache
 def _functions(name: str) -> dict[str, Any]:
-    """What a script's call that divides a step names, from the text of its functions: their module imports torch."""
+    """Return the names for the call that divides a step, from the text of its functions: their module imports torch."""
     names: dict[str, Any] = {"math": math, "sys": sys, "is_main_process": False}
     names["print"] = lambda *_, **__: None
     for text in link([f"{name}()"]).functions:
@@ -110,7 +110,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     tree = program.tree
     classes = program.training.trainer_classes
     trainer = classes[min(at, len(classes) - 1)] if classes else ""
-    load = _last_before(program, config, program.loads)  # of the model that it takes
+    load = _last_before(program, config, program.loads)  # the load of its model
     precision = _precision(program, load)
     completions = bool(_COMPLETIONS.fullmatch(trainer))
     split = _split(program, at, config)
@@ -133,7 +133,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
 
 
 def _last_before(program: Program, config: cst.Call, calls: list[cst.Call]) -> cst.Call | None:
-    """The last of some calls that stands before a training's arguments; the last of all where none does."""
+    """Return the last of some calls that is before a training's arguments; the last of all if none is."""
     start = program.tree.start(config)
     return next(reversed([call for call in calls if program.tree.start(call) < start] or calls), None)
 
@@ -146,19 +146,19 @@ def _precision(program: Program, load: cst.Call | None) -> str:
         return "full"
     if constant(tree, load, "load_in_8bit") is True:
         return "8bit"
-    told = constant(tree, load, "load_in_4bit")
+    in_4bit = constant(tree, load, "load_in_4bit")
     by_unsloth = tree.qualified(load.func).startswith("unsloth.") and "SentenceTransformer" not in tree.text(load.func)
     quantized = passed(tree, load, "quantization_config") is not None or "4bit" in model_name(tree, load)
-    if told is True or (told is None and (quantized or (by_unsloth and uses_unsloth(tree)))):
+    if in_4bit is True or (in_4bit is None and (quantized or (by_unsloth and uses_unsloth(tree)))):
         return "4bit"
     types = [given for name in ("dtype", "torch_dtype") if (given := passed(tree, load, name)) is not None]
     return "32bit" if any("float32" in tree.text(tree.value(each.value)) for each in types) else "16bit"
 
 
 def _split(program: Program, at: int, config: cst.Call) -> str | None:
-    """The call that divides a step: that of a converted script, or the one that a notebook's script gets.
+    """Return the call that divides a step, in a converted script or in the script that a notebook will become.
 
-    It has numbers alone; None where nothing tells one of them.
+    It has numbers only; None if one of them is unknown.
     """
     tree = program.tree
     calls = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
@@ -171,7 +171,7 @@ def _split(program: Program, at: int, config: cst.Call) -> str | None:
 
 
 def _per_device(program: Program, config: cst.Call, split: str | None) -> int:
-    """The notebook's rows at a time, which stand first in a split."""
+    """Return the notebook's per-device batch, which is the first number of a split."""
     if split is None:
         return 0
     if split:
@@ -200,7 +200,7 @@ def _tokens(program: Program, at: int, load: cst.Call | None, completions: bool)
 
 
 def _adapters(program: Program, config: cst.Call) -> cst.Call | None:
-    """The call that makes or configures the adapters of a training."""
+    """Return the call that makes or configures the adapters of a training."""
     tree, names = program.tree, ("get_peft_model", "LoraConfig")
     made = [call for call in tree.live(cst.Call) if tree.qualified(call.func).rsplit(".", 1)[-1] in names]
     ranked = [call for call in made if passed(tree, call, "r") is not None]  # not `get_peft_model(model, config)`
@@ -215,7 +215,7 @@ def _checkpoints(program: Program) -> bool:
 
 
 def _number(tree: Tree, call: cst.Call | None, name: str) -> float | None:
-    """A positive number that a call is passed; 0 where nothing tells it, None where none is passed."""
+    """Return the positive number that a call is passed; 0 if it is unknown, None if none is passed."""
     given = passed(tree, call, name) if call is not None else None
     if given is None or tree.literal(given.value) is None:
         return None

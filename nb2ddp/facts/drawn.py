@@ -14,20 +14,20 @@ from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import Tree, method
 
-#: IPython's own function, under each of its full names.
+#: IPython's function, under each of its full names.
 DISPLAY = re.compile(r"(IPython\.(core\.)?display(_functions)?\.)?display")
-#: What runs more than once.
+#: Nodes whose body may run more than once.
 _REPEATED = (cst.For, cst.While, cst.FunctionDef)
 _PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
 _IMAGE_NAME = re.compile(r"(\w*_)?(image|img|picture|photo)(_?\d+)?")
-#: By library: how files are named, their suffix, and the method that writes one.
+#: By library: the stem and the suffix of file names, and the method that writes a file.
 _FILES = {
     "pyplot": ("figure", "png", "savefig"),
     "figure": ("figure", "png", "savefig"),
     "plotly": ("plot", "html", "write_html"),
     "image": ("image", "png", "save"),
 }
-#: Methods that give the like of what they are called on.
+#: Methods that return an object of the same kind as their receiver.
 _KEEPING = frozenset("convert copy crop resize rotate update_layout update_traces".split())
 _FIGURE_CALL = re.compile(r"matplotlib\.(pyplot\.(figure|subplots|gcf)|figure\.Figure)")
 _IMAGE_CALL = re.compile(r"PIL\.Image\.\w+")
@@ -38,10 +38,10 @@ class Drawing:
     """One place where a notebook draws something.
 
     Attributes:
-        statement: what draws it, and does nothing else.
-        library: pyplot itself, a figure of matplotlib's or plotly's, or an image.
-        value: what is drawn; for pyplot, the name that it goes by.
-        number: its number among those of its kind.
+        statement: the statement that draws it and does nothing else.
+        library: pyplot, a figure of matplotlib or plotly, or an image.
+        value: the drawn object; for pyplot, the name of the module.
+        number: its number among the drawings with the same stem.
     """
 
     statement: cst.Expr
@@ -50,7 +50,7 @@ class Drawing:
     number: int
 
     def code(self, execution: Execution) -> tuple[str, tuple[Edit, ...]]:
-        """The statements that keep it in a file, and edits that they rely on."""
+        """Return the statements that save it in a file, and edits that they rely on."""
         tree = execution.tree
         stem, suffix, saving = _FILES[self.library]
         stem = f"{stem}_{self.number}"
@@ -63,7 +63,7 @@ class Drawing:
 
 
 def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
-    """Every live place that draws, by its statement, in order."""
+    """Return all live drawings by statement, in order."""
     found: dict[cst.Expr, Drawing] = {}
     numbers = Counter[str]()
     lasts = {execution.source.last_statement(cell): cell for cell in execution.source.code_cells}
@@ -76,11 +76,11 @@ def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
 
 
 def _drawn(execution: Execution, statement: cst.Expr, cell: Cell | None) -> tuple[str, cst.BaseExpression] | None:
-    """What a statement draws, and with what; None where it draws nothing that can be kept.
+    """Return the library and value that a statement draws; None if it draws nothing that can be saved.
 
     Args:
-        execution: who runs what, when.
-        statement: what may draw.
+        execution: which process runs what, and when.
+        statement: the statement that may draw.
         cell: the cell whose last statement it is; None for any other.
     """
     tree, value = execution.tree, statement.value
@@ -98,23 +98,23 @@ def _drawn(execution: Execution, statement: cst.Expr, cell: Cell | None) -> tupl
 
 
 def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
-    """The library of a value that is drawn: by what made it or, where `named`, by a name that says so."""
+    """Return the library and value of a drawing, by the call that made it or, if `named`, by the name of an image."""
     tree = execution.tree
     made = _made_by(tree, value)
     if _FIGURE_CALL.fullmatch(made):
         return "figure", value
     if made.startswith("plotly."):
         return "plotly", value
-    said = key_of(tree, value) if isinstance(value, cst.Subscript) else getattr(value, "value", None)
-    says = named and isinstance(said, str) and _IMAGE_NAME.fullmatch(said)
+    key_or_name = key_of(tree, value) if isinstance(value, cst.Subscript) else getattr(value, "value", None)
+    says = named and isinstance(key_or_name, str) and _IMAGE_NAME.fullmatch(key_or_name)
     return ("image", value) if says or _IMAGE_CALL.fullmatch(made) else None
 
 
 def _made_by(tree: Tree, value: cst.BaseExpression) -> str:
-    """The full name of the call that made a value; empty where none did, or one of several.
+    """Return the full name of the call that made a value; empty if there is none or it is one of several.
 
-    It is followed through names, also of `figure, axes = plt.subplots()`, what gives the like of it, and functions of
-    the notebook.
+    The value is followed through names, also those of `figure, axes = plt.subplots()`, through methods that return an
+    object of the same kind, and through user-defined functions.
     """
 
     def sources(value: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -19,31 +19,31 @@ from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class, remem
 
 
 class Does(Flag):
-    """What a call does; several at once where it does several."""
+    """The effects of a call; they can be combined."""
 
     WRITE = auto()  #: writes, moves or removes a file, or logs in
     SAVE = auto()  #: saves or uploads the model
     FETCH = auto()  #: downloads into a folder
     RUN = auto()  #: runs a program
     ASK = auto()  #: asks a service on another machine or port
-    TELL = auto()  #: tells a person something, and changes nothing that code reads
-    DRAW = auto()  #: draws from, or moves, a global random generator
+    TELL = auto()  #: reports something to a person, and changes nothing that code reads
+    DRAW = auto()  #: draws from a global random generator, or changes its state
     SEED = auto()  #: sets a global random generator
-    CLOCK = auto()  #: gives a time, a number or a name that is each process's own
-    TEST = auto()  #: asks whether a file or folder is there
-    LIST = auto()  #: lists a folder, in whatever order the file system has
-    CACHE = auto()  #: fills a cache in place, so that a process that comes meanwhile reads half of a file
-    CHANGE = auto()  #: changes the object whose method it is
-    PROMPT = auto()  #: waits for the answer of a person
-    SERVE = auto()  #: serves until a person stops it, and does not come back
-    KILL = auto()  #: ends programs of the whole machine, whoever has started them
+    CLOCK = auto()  #: returns a time, a number or a name that differs between processes
+    TEST = auto()  #: tests whether a file or folder exists
+    LIST = auto()  #: lists a folder, in the order of the file system
+    CACHE = auto()  #: fills a cache in place: another process may read half of a file meanwhile
+    CHANGE = auto()  #: changes its receiver
+    PROMPT = auto()  #: waits for a person's answer
+    SERVE = auto()  #: serves until a person stops it, and does not return
+    KILL = auto()  #: ends programs of the whole machine, no matter who started them
 
-    #: What one process must do for all.
+    #: Effects that one process must have for all.
     ACT = WRITE | SAVE | FETCH | RUN
 
 
 NOTHING = Does(0)
-#: How a finding says what a call does.
+#: Effects in the words of a finding.
 ACTIONS = {
     Does.SAVE: "saves or uploads the model",
     Does.WRITE: "writes a file",
@@ -51,13 +51,13 @@ ACTIONS = {
     Does.RUN: "runs a program",
 }
 
-#: The keywords for where something is written.
+#: Keywords for the place to write to.
 PLACE = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
 #: Cell magics that write their body into a file.
 FILE_MAGICS = frozenset({"writefile", "file"})
 #: Magics that set or show variables.
 ENV_MAGICS = frozenset({"env", "set_env"})
-#: Magics that change or show the notebook only.
+#: Magics that only change or show the notebook.
 NOTEBOOK_MAGICS = frozenset(
     "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
     "debug dhist dirs doctest_mode edit gui hist history killbgscripts less load_ext logoff logon "
@@ -66,25 +66,25 @@ NOTEBOOK_MAGICS = frozenset(
     "reload_ext rehashx reset reset_selective save tb unload_ext who who_ls whos xdel "
     "xmode autoreload watermark tensorboard load_interactive".split()
 )
-#: What logs in to the Hub: with a token it writes that into a file.
+#: Calls that log in to the Hub: if given a token, they write it into a file.
 _LOGIN = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
-#: How what writes a file is called where no table knows it, given a file's name: `mimsave`, `export`, `tts_to_file`.
+#: Names of functions that write a file if they are given its name, and are in no table: `mimsave`, `tts_to_file`.
 _WRITING_NAMES = re.compile(
     r"(?!write$)(\w+_)?[mv]?(im|vol)?(save|write|export|dump|render)(r|_\w+)?|\w*to_\w*file|to_[a-z]+"
 )
 _FILE_NAME = re.compile(r"[^\s{}]*\.[A-Za-z]\w{1,4}")
 WANDB = r"wandb\..*"
-#: What an artifact of Weights & Biases is given by.
+#: Methods that return an artifact of Weights & Biases.
 _ARTIFACTS = frozenset({"artifact", "use_artifact"})
-#: What only keeps what it is given: classes, which begin with a capital, and the makers of dictionaries and pipelines.
+#: Callables that only keep their arguments: classes (with a capital), and makers of dictionaries and pipelines.
 _KEEPS_SETTINGS = re.compile(r"[A-Z]\w*|dict|partial|pipeline|update")
-#: Calls whose value is of use to the process that makes them, and to no other.
+#: Calls whose value is useful only to the process that makes them.
 _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
 
 
-#: Functions that only give a value, by their full names.
+#: Full names of functions that only return a value.
 _GIVING = re.compile(
     r"(abs|all|any|bool|bytes|chr|dict|dir|divmod|enumerate|filter|float|format|frozenset|getattr|hasattr|hash|id|int"
     r"|isinstance|issubclass|len|list|map|max|min|ord|pow|range|repr|reversed|round|set|slice|sorted|str|sum|tuple"
@@ -98,7 +98,7 @@ _GIVING = re.compile(
     r"|torch\.((cuda\.|backends\.\w+\.)?(is_\w+|compiled_with_\w+)|cuda\.(device_count|get_device_\w+|current_device"
     r"|mem_get_info|memory_\w+|max_memory_\w+)|equal|allclose|finfo|iinfo)"
 )
-#: Methods that only give a value, whatever they are called on.
+#: Methods that only return a value, for any receiver.
 _GIVING_METHODS = frozenset(
     "apply_chat_template as_posix batch_decode capitalize convert copy corr count decode describe dropna dtypes encode"
     " endswith exists expanduser find findall finditer format fullmatch get get_memory_footprint group groupby"
@@ -108,24 +108,24 @@ _GIVING_METHODS = frozenset(
     " title to_dict to_pandas to_string tokenize tolist unique upper value_counts values version"
     " convert_ids_to_tokens convert_tokens_to_ids get_vocab read nlargest nsmallest sort_values reset_index".split()
 )
-#: Methods that do something, and are called for what they return.
+#: Methods that have an effect, but are called for the value that they return.
 _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
-#: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
+#: Names of functions called for their effect: in-place methods end in `_`, or return the object that they change.
 _FOR_EFFECT = re.compile(
     r"_?(pprint|print|patch|mark|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
     r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload|push|watch)(_\w+)?|Patch\w+"
     r"|\w+_|\w*login|load_dotenv|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
-#: What a call may do and still only look: ask, and find what there is.
+#: Effects that a call may have and still only look: it asks, tests or lists.
 _ASKS = Does.ASK | Does.TEST | Does.LIST | Does.CLOCK
 
 
 class Effects:
-    """What the calls of a notebook do beyond giving a value.
+    """The effects of a notebook's calls, apart from the value that they return.
 
     Args:
         tree: the notebook's code.
-        form: gives the IPython form that a call stands for, if any.
+        form: returns the IPython form that a call replaces, if any.
     """
 
     def __init__(self, tree: Tree, form: Callable[[cst.CSTNode], Syntax | None]) -> None:
@@ -134,35 +134,35 @@ class Effects:
 
     @remembered
     def of(self, call: cst.Call) -> Does:
-        """What a call, or the IPython form that it stands for, does."""
+        """Return the effects of a call, or of the IPython form that it replaces."""
         does = self._by_name(call)
         return does | self._of_command(call) if does & Does.RUN else does
 
     @remembered
     def _by_name(self, call: cst.Call) -> Does:
-        """What a call does, whatever command it runs."""
+        """Return the effects of a call, without those of the command that it runs."""
         form = self.form(call)
         if form is None:
             return _of_call(self.tree, call)
         return Does.RUN if form.kind is Kind.SHELL and not only_shows(form.command) else NOTHING
 
     def _of_command(self, call: cst.Call) -> Does:
-        """What a program does beside running; one that runs beside the script holds nobody up."""
+        """Return the further effects of a program; one that runs in the background does not block."""
         command, beside = self.command(call), self.tree.qualified(call.func) in ("subprocess.Popen", "os.popen")
         does = Does.KILL if kills(command) else Does(0)
         return does | Does.SERVE if serves(command) and not beside else does
 
     def is_server(self, node: cst.CSTNode) -> bool:
-        """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
+        """Return whether a function serves: `uvicorn.run`, Flask's `app.run`, `server.serve_forever`."""
         return row(self.tree, node).does is Does.SERVE
 
     def is_shell(self, call: cst.Call) -> bool:
-        """True for a call that stands for a shell command."""
+        """Return whether a call replaces a shell command."""
         form = self.form(call)
         return form is not None and form.kind is Kind.SHELL
 
     def command(self, call: cst.Call) -> str:
-        """What a call runs, as a command line: a shell line, a magic's body, a program; empty where it runs nothing."""
+        """Return the command line of a call: a shell line, a magic's body or a program; empty if it runs nothing."""
         if (form := self.form(call)) is not None:
             text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
             return "" if form.name in FILE_MAGICS else text
@@ -192,22 +192,22 @@ _ROWS = [Row(**{**each, "does": Does[each["does"]]}) for each in toml.tables(__f
 
 @cache
 def _rows(name: str, called: str) -> list[Row]:
-    """The rows that a function's full name fits, or a method's name."""
+    """Return the rows that match a function's full name or a method's name."""
     return [each for each in _ROWS if re.fullmatch(each.name or each.method, name if each.name else called)]
 
 
 def row(tree: Tree, function: cst.CSTNode, call: cst.Call | None = None) -> Row:
-    """Return the row for a function that is called, or handed on; where none fits, one that does nothing."""
+    """Return the row for a function that is called or passed on; a row without effects if none matches."""
     name = tree.qualified(function) or tree.text(function)
     called = function.attr.value if isinstance(function, cst.Attribute) else ""
     own = own_class(tree, function)
     if own is not None and any(each.name.value == called for each in tree.methods(own)):
-        called = ""  # what a user-defined method does stands there
+        called = ""  # the body of a user-defined method shows its effects
     return next((each for each in _rows(name, called) if _fits(tree, function, call, each)), Row())
 
 
 def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) -> bool:
-    """Return whether the columns of a row beside its name fit a call."""
+    """Return whether the columns of a row other than the name match a call."""
     if row.of and not (isinstance(function, cst.Attribute) and made_by(tree, function.value, row.of, row.through)):
         return False
     if row.given and (call is None or not call.args or call.args[0].keyword is not None):
@@ -216,18 +216,18 @@ def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) ->
         return row.mode is None
     given = argument(call, "mode", row.mode)
     mode = tree.literal(given.value) if given is not None else "r"
-    is_mode = isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", mode)  # no path, as of `Image.open`
+    is_mode = isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", mode)  # not a path, as in `Image.open`
     return bool(is_mode and set("wax+") & set(str(mode)))
 
 
 def made_by(tree: Tree, node: cst.BaseExpression, pattern: str, through: str = ".*") -> str:
-    """Return the full name of what makes an object, or one that it is got from, if a pattern fits it; else "".
+    """Return the full name of the constructor of an object, or of one it comes from, that matches a pattern; else "".
 
     Args:
         tree: the notebook's code.
         node: the object.
-        pattern: for what makes it.
-        through: a pattern for the names of attributes and methods by which it is got.
+        pattern: a pattern for the full name.
+        through: a pattern for the names of attributes and methods that lead from one object to the next.
     """
 
     def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -250,21 +250,21 @@ def _of_call(tree: Tree, call: cst.Call) -> Does:
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that gives an open file, a running program or the like, which no other process can take."""
+    """Return whether a call returns an open file, a running program or the like, which no other process can use."""
     links = tree.followed(cast(cst.BaseExpression, call), lambda each: receiver(tree.value(each)))
     is_file = made_by(tree, call, WANDB) and not any(method(tree.value(each)) in _ARTIFACTS for each in links)
     return bool(is_file or _OBJECTS.fullmatch(tree.qualified(call.func)))
 
 
 def samples(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that draws the tokens of an answer, or may; not for what only keeps the setting."""
+    """Return whether a call may sample the tokens of an answer; False for a call that only keeps the setting."""
     sampled = keyword(call, "do_sample")
     keeps = _KEEPS_SETTINGS.fullmatch(tree.class_name(call.func)) is not None
     return sampled is not None and not keeps and tree.literal(sampled.value) is not False
 
 
 def _as_named(tree: Tree, call: cst.Call) -> Does:
-    """WRITE for a function or method of a library that is called like what writes, and given a file's name."""
+    """Return WRITE for a library's function or method whose name suggests writing, if it is given a file's name."""
     is_own = isinstance(tree.definition(call.func), (cst.FunctionDef, cst.ClassDef)) or own_class(tree, call.func)
     if is_own or not _WRITING_NAMES.fullmatch(tree.text(call.func).rpartition(".")[2]):
         return Does(0)
@@ -273,12 +273,12 @@ def _as_named(tree: Tree, call: cst.Call) -> Does:
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
-    """True where each process may do the same: in memory or a temporary folder of its own, or only to look."""
+    """Return whether every process may make a call: it works in memory or a temporary folder, or only looks."""
     first = call.args[0].value if call.args else None
     if any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call)):
         return True
     if re.fullmatch(r"(huggingface_hub\.)?(snapshot_download|hf_hub_download)", name):
-        return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
+        return keyword(call, "local_dir") is None  # the Hub's cache is safe with several processes
     if name.startswith(("subprocess.", "os.popen")):
         return _only_looks(tree, call)
     if re.fullmatch(_LOGIN, name) and argument(call, "token", 0) is None:
@@ -288,7 +288,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
 
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:
-    """True for a command that only asks: `nvidia-smi`, `--version`."""
+    """Return whether a command only asks: `nvidia-smi`, `--version`."""
     words = tree.texts(call)
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
     return any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words)))
@@ -298,7 +298,7 @@ def _only_looks(tree: Tree, call: cst.Call) -> bool:
 
 
 def shown_as(tree: Tree, node: cst.CSTNode) -> str:
-    """The full name of what a call makes: IPython's for `Audio` with a rate, where marimo has datasets' instead."""
+    """Return the full name of a call's result: IPython's for `Audio` with a rate, which marimo takes for datasets'."""
     if not isinstance(node, cst.Call):
         return ""
     name = tree.qualified(node.func)
@@ -306,7 +306,7 @@ def shown_as(tree: Tree, node: cst.CSTNode) -> str:
 
 
 def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
-    """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
+    """Return whether an expression has no effect, judging each call in it by its name."""
     tree = effects.tree
     acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
     parts = [node, *called(tree, node)]
@@ -318,10 +318,10 @@ def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
 
 
 def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
-    """Whether an expression has a value that is there to be shown; None where that is not known.
+    """Return whether an expression has a value to show; None if unknown.
 
-    False for a call that is made for its effect, that has shown what it is for (an answer that it streams, a trainer's
-    report), or of a function of the notebook that returns nothing.
+    False for a call that is made for its effect, for one that has already shown its result (a streamed answer, a
+    trainer's report), and for a call of a user-defined function that returns nothing.
     """
     if not isinstance(node, cst.Call):
         return None if isinstance(node, (cst.Await, cst.Yield)) else True
@@ -340,7 +340,7 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
 
 
 def _only_gives(effects: Effects, call: cst.Call) -> bool:
-    """True for a call of what is known, or of a function of the notebook, which is looked at by itself."""
+    """Return whether a call only returns a value; the caller checks user-defined functions separately."""
     tree = effects.tree
     if effects.form(call) is not None:
         return False
@@ -353,7 +353,7 @@ def _only_gives(effects: Effects, call: cst.Call) -> bool:
 
 
 def _changes_nothing(tree: Tree, function: cst.CSTNode) -> bool:
-    """True for a function that assigns to names of its own alone."""
+    """Return whether a function assigns only to local names."""
     others = (cst.Global, cst.Nonlocal, cst.Del, cst.Yield, cst.Await)
     changes = any(isinstance(target, (cst.Attribute, cst.Subscript)) for target in tree.targets(function))
     return not changes and not any(tree.within(function, kind) for kind in others)

@@ -1,4 +1,4 @@
-"""Environment variables that a notebook sets, and when."""
+"""Environment variables that a notebook sets, and when it sets them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from nb2ddp.syntax.tree import Statement, Tree, dotted
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
-#: What is read when it is needed, not by an import: settings of trackers, keys and tokens, and what Unsloth 2026.10.9
-#: asks for when it loads a model or runs it (models/vision.py:4837, llama.py:2087, kernels/moe/autotune_cache.py:201).
+#: Variables that are read when needed, not by an import: settings of trackers, keys, tokens, and those that Unsloth
+#: reads to load or run a model (2026.10.9: models/vision.py:4837, llama.py:2087, kernels/moe/autotune_cache.py:201).
 _READ_LATER = re.compile(
     r"(WANDB|COMET|MLFLOW|NEPTUNE|CLEARML|TRACKIO|OPENAI)_\w+|\w+_(KEY|TOKEN)|HUGGING_FACE_HUB_TOKEN"
     r"|UNSLOTH_(RETURN_LOGITS|DISABLE_FAST_GENERATION|MOE_DISABLE_AUTOTUNE)"
 )
-#: What no package reads when it is imported but Unsloth and vLLM; and torch, at its first call to a GPU
-#: (c10/cuda/CUDAAllocatorConfig.h, `instance`), which the setup block makes.
+#: Variables that only Unsloth and vLLM read when they are imported; and those that torch reads at its first call to a
+#: GPU (c10/cuda/CUDAAllocatorConfig.h, `instance`), which the setup block makes.
 _READ_BY_OURS = re.compile(r"\w*UNSLOTH\w*|VLLM_\w+|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF")
-#: Packages that read variables of the Hub or of torch as they are imported.
+#: Packages that read variables of the Hub or of torch when they are imported.
 _READERS = frozenset(
     "accelerate bitsandbytes datasets diffusers evaluate huggingface_hub peft sentence_transformers timm tokenizers"
     " torchaudio torchvision transformers triton trl unsloth_zoo vllm xformers".split()
 )
-#: What sets a variable unless it is set.
+#: The call that sets a variable unless it is already set.
 DEFAULT = "os.environ.setdefault"
-#: What sets a variable, the variable, and its value.
+#: The node that sets a variable, the variable, and its value.
 _Plain = tuple[cst.CSTNode, str, str]
 
 
 def assignment(text: str) -> tuple[str, str, str] | None:
-    """Name, value and comment of `%env NAME=value # comment`; None where the magic only shows."""
+    """Return name, value and comment of `%env NAME=value # comment`; None if the magic only shows a variable."""
     comment = _COMMENT.search(text)
     match = _ASSIGNMENT.fullmatch(_COMMENT.sub("", text).strip())
     return (match["name"], match["value"].strip(), comment[1] if comment else "") if match else None
@@ -47,17 +47,17 @@ def assignment(text: str) -> tuple[str, str, str] | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """What sets a variable to a plain value before Unsloth is imported.
+    """Code that sets a variable to a plain value before Unsloth is imported.
 
     Attributes:
-        node: the statement, or its call, or an entry of several that are set at once.
-        is_default: it sets the variable only where it is not set.
+        node: the statement, its call, or one of several entries that are set at once.
+        is_default: it sets the variable only if it is not already set.
         name, value: the variable and its value.
-        moves: the setup block's line does all that this one does.
-        test: the test below which it stands, as the setup block can ask it too; empty for none.
-        above: where the comments begin that speak of it alone; where its line does if there are none.
-        comments: these comments, line by line.
-        beside: the comment on its own line; empty for none.
+        moves: the line moves to the setup block as a whole.
+        test: the enclosing test, if the setup block can also evaluate it; empty for none.
+        above: the offset of the comments on this setting only; the offset of its line if there are none.
+        comments: the lines of these comments.
+        beside: the comment on the same line; empty for none.
     """
 
     node: cst.CSTNode
@@ -72,11 +72,11 @@ class Setting:
 
 
 def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, object]]) -> list[Setting]:
-    """What the notebook sets before its own import of Unsloth, for imports to read, in order.
+    """Return the settings that the notebook makes before it imports Unsloth, and that imports read, in order.
 
     Args:
-        source: its code.
-        every: all that it sets, as `settings` gives it.
+        source: the notebook's code.
+        every: all variables that it sets, as returned by `settings`.
     """
     tree = source.tree
     first = first_import(tree)
@@ -100,13 +100,13 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         for node, name, value in early
         if tree.is_top_level(node) and len({*values[name]}) == 1 and not _is_touched(source, node, name, early)
     ]
-    lines = {holder(source, each[0]) for each in every if each not in moves}  # which stay, with all that they set
-    staying = [node for node, *_ in every if holder(source, node) in lines]
+    lines = {statement_of(source, each[0]) for each in every if each not in moves}  # which stay as a whole
+    staying = [node for node, *_ in every if statement_of(source, node) in lines]
     return [_setting(source, *plain, staying) for plain in early]
 
 
 def _test(tree: Tree, node: cst.CSTNode) -> str:
-    """The test below which a node stands outside functions, if it asks os and sys: `os.path.exists("/kaggle")`."""
+    """Return the module-level test around a node if it uses only os and sys: `os.path.exists("/kaggle")`; else ""."""
     block = tree.parents[tree.statement(node)]
     branch = tree.parents[block] if block is not tree.module else block
     if not isinstance(branch, cst.If) or block is not branch.body or tree.parents[branch] is not tree.module:
@@ -117,7 +117,7 @@ def _test(tree: Tree, node: cst.CSTNode) -> str:
 
 
 def imported_packages(tree: Tree) -> Iterator[tuple[cst.Import | cst.ImportFrom, str]]:
-    """The live imports, in order, each with every package that it names; none from the notebook's own folder."""
+    """Yield the live imports, in order, with each package that they name; no relative imports."""
     lines: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
     for line in tree.in_order(lines):
         if isinstance(line, cst.Import):
@@ -127,9 +127,9 @@ def imported_packages(tree: Tree) -> Iterator[tuple[cst.Import | cst.ImportFrom,
 
 
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
-    """What sets a variable, the variable, and the value; `...` for what is not made of constants alone.
+    """Yield the node that sets a variable, the variable, and the value; `...` if not made only of constants.
 
-    That is a statement or its call; of several variables that are set at once, an entry or an argument.
+    The node is a statement or its call or, if several variables are set at once, an entry or an argument.
     """
     tree = source.tree
     for statement in tree.of(cst.Assign):
@@ -155,7 +155,7 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
 
 
 def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, object, object]]:
-    """The entries of a dictionary that is written in place, with their keys and values."""
+    """Yield the entries of a dictionary display, with their keys and values."""
     for each in node.elements if isinstance(node, cst.Dict) else ():
         known = (
             (tree.literal(each.key), _constant(tree, each.value)) if isinstance(each, cst.DictElement) else (..., ...)
@@ -164,7 +164,7 @@ def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode
 
 
 def _constant(tree: Tree, node: cst.BaseExpression) -> object:
-    """The constant, or the text made of such alone, that an expression stands for; `...` for any other."""
+    """Return the constant, or the text made only of constants, to which an expression resolves; `...` for any other."""
     if (literal := tree.literal(node)) is not ...:
         return literal
     names = {name.value for part in tree.backward_slice(node) for name in tree.within(part, cst.Name)}
@@ -175,8 +175,8 @@ def _constant(tree: Tree, node: cst.BaseExpression) -> object:
     return ... if others or "*" in text else text
 
 
-def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
-    """The statement of what sets a variable, as `settings` gives it; None where it has another purpose too."""
+def statement_of(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | None:
+    """Return the statement of a node returned by `settings`; None if the statement also has another purpose."""
     if isinstance(node, cst.Call):
         return source.alone(node)
     return next(each for each in (node, *source.tree.ancestors(node)) if isinstance(each, cst.BaseSmallStatement))
@@ -201,7 +201,7 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: 
 
 
 def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) -> bool:
-    """True where the lines below a statement, up to a blank one, hold a setting that stays."""
+    """Return whether the lines below a statement, up to a blank line, contain a setting that stays."""
     start = source.tree.start(statement)
     ends = [source.tree.source.find("\n\n", start), *source.cell_starts]
     end = min((end for end in ends if end > start), default=len(source.tree.source))
@@ -209,7 +209,7 @@ def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) 
 
 
 def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:
-    """True where code above a statement names its variable, other than such statements; or it binds a name too."""
+    """Return whether other code above a setting names its variable, or the setting also binds a name."""
     tree, own = source.tree, [setting for setting, *_ in early]
     named: list[cst.CSTNode] = [place for place in tree.of(cst.SimpleString) if name in place.value]
     named += [call for call, form in source.forms_of(*Kind) if name in form.source]

@@ -1,6 +1,6 @@
-"""Which process runs a statement, when, and with which effect: computed once for all rules.
+"""Which process runs a statement, when, and with which effect, computed once for all rules.
 
-A query gives live calls that install nothing, so that no rule can forget to leave out the others.
+A query returns only live calls that install nothing, so that no rule needs to leave out the others.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from nb2ddp.syntax.tree import ADDING, Function, Tree, method, remembered
 
 
 class Phase(Flag):
-    """When code runs; a function that is used in several phases runs in each of them."""
+    """The time at which code runs; a function that is used in several phases runs in each of them."""
 
     DEAD = auto()  #: never: below `if False:`
-    INSTALL = auto()  #: it installs packages, and leaves the script
+    INSTALL = auto()  #: it installs packages, and is left out of the script
     BEFORE = auto()  #: before the first training
-    DURING = auto()  #: called by a trainer, in each process for its own rows
+    DURING = auto()  #: called by a trainer, in each process for that process's rows
     BETWEEN = auto()  #: between two trainings
-    AFTER = auto()  #: after the last training, where the main process is alone
+    AFTER = auto()  #: after the last training, in the main process only
 
-    #: While all processes are there.
+    #: Phases in which all processes run.
     TOGETHER = BEFORE | DURING | BETWEEN
 
 
@@ -44,7 +44,7 @@ class Who(Enum):
     MAIN = "the main process"
 
 
-#: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
+#: Names that differ between processes: tests of accelerate and transformers, ranks of torch and the environment.
 _LOCAL_RANK = (
     r"\bis_local_(main_process|process_zero)\b|\blocal_process_index\b|\bget_node_local_rank\(|[\"']LOCAL_RANK[\"']"
 )
@@ -52,36 +52,36 @@ _RANK = (
     r"\bis_main_process\b|\bis_world_process_zero\b|\bprocess_index\b|\bget_(global_)?rank\(|[\"'](GROUP_)?RANK[\"']"
 )
 _IN_TURN = re.compile(r"\b(local_)?main_process_first\b|\bon_(local_)?main_process\b")
-#: What a trainer is given that it does not call during training.
+#: Arguments that a trainer does not call during training.
 _NOT_CALLED = frozenset(
     "args eval_dataset formatting_func model peft_config processing_class tokenizer train_dataset".split()
 )
-#: Methods that keep a function for the time when a row is read.
+#: Methods that keep a function and call it later, for example when a row is read.
 _LAZY = frozenset({"add_callback", "set_transform", "with_transform"})
 _CALLED_CLASSES = re.compile(r".*(Trainer|TrainerCallback)")
-#: The functions of the setup block that call what they are given in one process.
+#: Functions of the setup block that call their argument in one process.
 RUN_ONCE = ("run_once", "run_once_on_each_machine", "run_once_in_try")
-#: What a run's name is made of that only the main process has.
+#: Sources of a run's name, which only the main process has.
 _RUN = ("wandb.init", "wandb.run")
-#: What asks for the number of processes: libraries that ask accelerate, torch or the environment.
+#: Libraries that ask accelerate, torch or the environment for the number of processes.
 _LIBRARIES = re.compile(r"(accelerate|deepspeed|lighteval|lm_eval|torch\.distributed|vllm)\..*")
-#: What asks by its own name: a trainer's loaders, its accelerator's methods.
+#: Methods that ask for it: those of a trainer that make data loaders, and those of its accelerator.
 _SHARING = re.compile(r".*(\.get_\w*dataloader|\baccelerator\.\w+)", re.DOTALL)
-#: What trains out of sight: a function of a module that the notebook imports.
+#: Functions of imported modules that may train.
 _TRAINS_UNSEEN = re.compile(r"(\w+\.)+(train|fine_?tune|fit)(_\w+)?")
-#: Programs that ask the environment they are started with.
+#: Programs that read the number of processes from their environment.
 _PROGRAMS = re.compile(r"\b(python[\d.]*|accelerate|torchrun|deepspeed|lm[_-]eval|lighteval|vllm)\b")
 _IMPORTS = (cst.Import, cst.ImportFrom, cst.ImportAlias)
 
 
 class Execution:
-    """The steps of a notebook.
+    """The processes that run each part of a notebook, and the phases in which they do.
 
     Args:
         source: the notebook's code.
-        training: where it trains.
-        effects: what its calls do.
-        is_install: true for a node of a statement that installs packages.
+        training: the notebook's training calls.
+        effects: the effects of its calls.
+        is_install: returns whether a node belongs to a statement that installs packages.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Execution:
     def calls(
         self, name: str | re.Pattern[str] = "", *, does: Does | None = None, phase: Phase | None = None
     ) -> list[cst.Call]:
-        """Live calls that install nothing, in order.
+        """Return the live calls that install nothing, in order.
 
         Args:
-            name: the full name of what is called, or a pattern for all of it; empty for any.
-            does: some of what they do.
-            phase: some of the phases that they run in.
+            name: the full name of the function, or a pattern that matches all of it; empty for any.
+            does: effects; a call has at least one of them.
+            phase: phases; a call runs in at least one of them.
         """
         if isinstance(name, re.Pattern):
             found = [call for each, calls in self._by_name.items() if name.fullmatch(each) for call in calls]
@@ -129,18 +129,18 @@ class Execution:
         return grouped((self.tree.qualified(call.func), call) for call in self._live)
 
     def does(self, call: cst.Call) -> Does:
-        """What a call does beyond giving a value."""
+        """Return the effects of a call, apart from its value."""
         return self.effects.of(call)
 
     def has(self, node: cst.CSTNode, does: Does) -> bool:
-        """True where some call inside a node does some of this."""
+        """Return whether a call inside a node has at least one of these effects."""
         return any(self.does(call) & does for call in self.tree.within(node, cst.Call))
 
     # -- when -----------------------------------------------------------------------------------------------
 
     @remembered
     def phase(self, node: cst.CSTNode) -> Phase:
-        """When a node runs; no phase in a function that nothing uses."""
+        """Return the phases in which a node runs; none in a function that is not used."""
         if not self.tree.is_live(node):
             return Phase.DEAD
         if self.is_install(node):
@@ -149,35 +149,35 @@ class Execution:
         return self._phase_at(self.tree.start(node)) if owner is None else self._phases.get(owner, Phase(0))
 
     def owner(self, node: cst.CSTNode) -> Function | None:
-        """The function whose call runs a node: a user-defined one, or a lambda that a trainer calls."""
+        """Return the function whose call runs a node: a user-defined function, or a lambda that a trainer calls."""
         start = self.tree.start(node)
         for above in self.tree.ancestors(node):
-            if type(above) is cst.FunctionDef and self.tree.start(above) < start:  # a decorator stands above it
+            if type(above) is cst.FunctionDef and self.tree.start(above) < start:  # a decorator precedes its function
                 return above
             if type(above) is cst.Lambda and above in self._called_by_trainers:
                 return above
         return None
 
     def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
-        """True for code that runs in some of these phases: as long as all processes are there."""
+        """Return whether code runs in one of these phases; by default, while all processes run."""
         return bool(self.phase(node) & phase)
 
     def _phase_at(self, offset: int) -> Phase:
-        """The phase of code that stands in no function."""
+        """Return the phase of code outside functions."""
         if offset >= self.training.end:
             return Phase.AFTER
         return Phase.BETWEEN if offset >= self._first_end else Phase.BEFORE
 
     @cached_property
     def _first_end(self) -> int:
-        """Where the first training's statement ends."""
+        """The offset where the first training's statement ends."""
         return self.tree.span(self.tree.top_statement(self.training.events[0]))[1]
 
     @cached_property
     def used_in(self) -> dict[Function | None, list[tuple[cst.FunctionDef, cst.CSTNode]]]:
-        """The user-defined functions that each function uses, or code outside of all (None), and where it names them.
+        """The user-defined functions that each function, or module-level code (None), uses, and where it names them.
 
-        To name a function that a trainer calls, without a call, is to hand it on.
+        A mention of a function that a trainer calls, without a call, passes it on and is not a use.
         """
         return grouped(
             (self.owner(use), (function, use))
@@ -188,7 +188,7 @@ class Execution:
 
     @cached_property
     def _phases(self) -> dict[Function, Phase]:
-        """The phases of functions, passed on from where each is used to those that it uses."""
+        """The phases of functions, propagated along the call graph."""
         phases: dict[Function, Phase] = defaultdict(lambda: Phase(0))
         phases.update(dict.fromkeys(self._called_by_trainers, Phase.DURING))
         for function, use in self.used_in[None]:
@@ -199,13 +199,13 @@ class Execution:
         return dict(phases)
 
     def uses(self, function: Function) -> list[cst.FunctionDef]:
-        """The user-defined functions that a function uses."""
+        """Return the user-defined functions that a function uses."""
         return [used for used, _ in self.used_in[function]]
 
     # -- what trainers call ---------------------------------------------------------------------------------
 
     def arguments(self, trainer: cst.Call) -> Iterator[tuple[object, cst.BaseExpression]]:
-        """What a trainer is given, in a dictionary that it unpacks too, with its keyword; "" where none is known."""
+        """Yield keyword and value of a trainer's arguments, also of unpacked dictionaries; "" if unknown."""
         second = "reward_funcs" if "GRPO" in self.tree.class_name(trainer.func) else "args"
         for position, each in enumerate(trainer.args):
             if each.star == "**":
@@ -218,7 +218,7 @@ class Execution:
 
     @cached_property
     def _called_by_trainers(self) -> set[Function]:
-        """Rewards, collators, callbacks, losses, metrics, lazy transforms, rows of a data set of the notebook's own."""
+        """Rewards, collators, callbacks, losses, metrics, lazy transforms, and methods of user-defined data sets."""
         tree = self.tree
         given = [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
         for name, value in (each for call in self.training.trainers for each in self.arguments(call)):
@@ -237,7 +237,7 @@ class Execution:
     # -- who ------------------------------------------------------------------------------------------------
 
     def who(self, node: cst.CSTNode) -> Who:
-        """Which processes run a node, as the notebook is written."""
+        """Return which processes run a node in the notebook as written."""
         inner = node
         for above in self.tree.ancestors(node):
             if isinstance(above, cst.Call) and self.tree.text(above.func) in self._once:
@@ -249,7 +249,7 @@ class Execution:
         return Who.EVERY
 
     def _asked(self, above: cst.CSTNode, inner: cst.CSTNode) -> Who:
-        """Which processes come into a statement, by its own test or decorator, as far as `inner`."""
+        """Return which processes reach `inner` in a statement, by the test, decorator or `with` of the statement."""
         if isinstance(above, cst.If) and inner is not above.test:
             return self.asks_rank(above.test)
         if not isinstance(above, (cst.With, cst.FunctionDef)) or inner is not above.body:
@@ -261,16 +261,16 @@ class Execution:
         return Who.MACHINE if "local" in found[0] else Who.MAIN
 
     def asks_rank(self, test: cst.BaseExpression) -> Who:
-        """Whom a test lets through: it, or what it names, asks for the process's rank."""
+        """Return which processes pass a test, by whether its backward slice asks for the process's rank."""
         texts = [self.tree.text(part) for part in self.tree.backward_slice(test)]
         if any(self._local.search(text) for text in texts):
             return Who.MACHINE
         return Who.MAIN if any(self._main.search(text) for text in texts) else Who.EVERY
 
-    # -- alike ----------------------------------------------------------------------------------------------
+    # -- differences ----------------------------------------------------------------------------------------
 
     def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
-        """What a value is made of that each process gets another of: a time, a random name, a run's name."""
+        """Return the parts of a value that differ between processes: a time, a random name, a run's name."""
         unlike = set[cst.BaseExpression]()
         for part in self.tree.backward_slice(node):
             unlike.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
@@ -278,7 +278,7 @@ class Execution:
         return self.tree.in_order(unlike)
 
     def _names_run(self, node: cst.Attribute) -> bool:
-        """True for the name of a run of Weights & Biases: all but the main process log nothing, under another."""
+        """Return whether a node is the name of a run of Weights & Biases, which differs outside the main process."""
         if node.attr.value not in ("id", "name"):
             return False
         run = self.tree.value(node.value)
@@ -286,12 +286,12 @@ class Execution:
 
 
 def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
-    """True where what follows the last training asks for the number of processes.
+    """Return whether code after the last training asks for the number of processes.
 
-    Unsloth's loads do (unsloth 2026.10.9, models/loader_utils.py:214, `prepare_device_map`), and every trainer.
+    Unsloth's loads do (unsloth 2026.10.9, models/loader_utils.py:214, `prepare_device_map`), and so does every trainer.
 
     Args:
-        execution: who runs what, when.
+        execution: which process runs what, and when.
         loads: the calls that load a model.
     """
     tree, training = execution.tree, execution.training
@@ -308,12 +308,12 @@ def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
 
 
 def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function], set[cst.CSTNode]]:
-    """The functions that values hold, and the names through which they do.
+    """Return the functions that values contain, and the names through which they contain them.
 
-    They hold them by name, in lists, by `partial`, made by other functions, and as methods of objects.
+    Values contain functions by name, in lists, through `partial`, as results of other functions, and as methods.
     """
     functions, names, pending = dict[Function, None](), set[cst.CSTNode](), list(values)
-    for value in pending:  # which grows on the way
+    for value in pending:  # a worklist
         functions.update(dict.fromkeys(tree.within(value, cst.Lambda)))
         for name in tree.within(value, cst.Name):
             definition = tree.definition(name)
@@ -332,6 +332,6 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
 
 
 def added(tree: Tree, name: str) -> list[cst.BaseExpression]:
-    """What `name.append(...)` and the like put into a list."""
+    """Return the values that `name.append(...)` and similar calls add to a list."""
     calls = [tree.call_of(tree.parents[use]) for use in tree.loads(name)]
     return [given.value for call in calls if call is not None and method(call) in ADDING for given in call.args]

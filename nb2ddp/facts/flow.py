@@ -1,4 +1,4 @@
-"""Steps on the way of a value through code, and all that such steps lead to."""
+"""Single steps of data flow and of the call graph, and their transitive closure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = TypeVar("Part")
 
 
 def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]]) -> list[Thing]:
-    """Some things, what `onward` gives for each of them, what it gives for that, and so on, each once."""
+    """Return the transitive closure of `onward` from some starts, in depth-first order, each element once."""
     known: dict[Thing, None] = {}
     pending = list(starts)[::-1]
     while pending:
@@ -28,7 +28,7 @@ def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]])
 
 
 def grouped(pairs: Iterable[tuple[Thing, Part]]) -> defaultdict[Thing, list[Part]]:
-    """The second parts of pairs by the first ones, in order; none by anything else."""
+    """Return the second parts of pairs, in order, by the first parts; an empty list for any other key."""
     found = defaultdict[Thing, list[Part]](list)
     for first, second in pairs:
         found[first].append(second)
@@ -36,43 +36,43 @@ def grouped(pairs: Iterable[tuple[Thing, Part]]) -> defaultdict[Thing, list[Part
 
 
 def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:
-    """The object that a call is a method of: `app` of `app.run()`; None for all else."""
+    """Return the receiver of a method call: `app` of `app.run()`; None for any other node."""
     return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
 def first_import(tree: Tree) -> int:
-    """Where Unsloth is first imported; 0 where it is not."""
+    """Return the offset of the first import of Unsloth; 0 if there is none."""
     return min((tree.start(statement) for statement, *_ in tree.imports("unsloth")), default=0)
 
 
 def called_as(tree: Tree, call: cst.Call) -> str:
-    """The name of the method or function that a call is of, without what stands before it."""
+    """Return the name of the method or function that is called, without its receiver or module."""
     function = call.func
     return function.attr.value if isinstance(function, cst.Attribute) else tree.qualified(function).rpartition(".")[2]
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:
-    """Return what an item or an attribute belongs to: `x` of `x.a[0]`; of all else, itself."""
+    """Return the object at the root of items and attributes: `x` of `x.a[0]`; any other node itself."""
     while isinstance(node, (cst.Attribute, cst.Subscript)):
         node = node.value
     return node
 
 
 def key_of(tree: Tree, node: cst.Subscript) -> object:
-    """The constant key of an item: `"audio"` of `row["audio"]`; `...` for any other."""
+    """Return the constant key of an item: `"audio"` of `row["audio"]`; `...` for any other key."""
     part = node.slice[0].slice
     return tree.literal(part.value) if isinstance(part, cst.Index) else ...
 
 
 def argument_of(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
-    """The call that is given a node as an argument."""
+    """Return the call that has a node as an argument; None if there is none."""
     above = tree.parents[node]
     call = tree.parents[above] if isinstance(above, cst.Arg) else None
     return call if isinstance(call, cst.Call) else None
 
 
 def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpression]:
-    """What a function of the notebook returns; nothing for all else."""
+    """Return the expressions that a user-defined function returns; none for any other node."""
     if not isinstance(function, cst.FunctionDef):
         return []
     returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
@@ -80,18 +80,18 @@ def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpressio
 
 
 def makers(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
-    """The calls that an expression is made by, in it and in what the names in it stand for."""
+    """Return the calls in the backward slice of an expression, which make its value."""
     return [call for part in tree.backward_slice(node) for call in tree.within(part, cst.Call)]
 
 
 def callees(tree: Tree, calls: Iterable[cst.Call]) -> list[cst.FunctionDef]:
-    """The user-defined functions that calls run by their names."""
+    """Return the user-defined functions that calls run by name."""
     definitions = (tree.definition(call.func) for call in calls)
     return [function for function in definitions if isinstance(function, cst.FunctionDef)]
 
 
 def called(tree: Tree, code: cst.CSTNode) -> list[cst.FunctionDef]:
-    """The user-defined functions that code runs by their names, those that they run, and so on."""
+    """Return the user-defined functions that code runs by name, directly or indirectly."""
 
     def inside(node: cst.CSTNode) -> list[cst.FunctionDef]:
         return callees(tree, tree.within(node, cst.Call))
@@ -100,16 +100,16 @@ def called(tree: Tree, code: cst.CSTNode) -> list[cst.FunctionDef]:
 
 
 def stops(tree: Tree, test: Statement) -> bool:
-    """True for an `assert`, and for a test below which the notebook raises or exits where its answer is no."""
+    """Return whether a statement is an `assert`, or a test on whose failure the notebook raises or exits."""
     if not isinstance(test, cst.If):
         return bool(tree.within(test, cst.Assert))
     branch = test.body if "not " in tree.text(test.test) else test.orelse
     return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
-#: What an exception leaves.
+#: The context manager that suppresses an exception.
 _SUPPRESS = "contextlib.suppress"
-#: What may leave out some of what stands in it.
+#: Nodes that may skip a part of their code.
 _MAY_SKIP = (
     cst.If, cst.IfExp, cst.BooleanOperation, cst.MatchCase, cst.Try, cst.TryStar, cst.For, cst.While,
     cst.FunctionDef, cst.Lambda, cst.BaseComp, cst.CompFor,
@@ -117,9 +117,9 @@ _MAY_SKIP = (
 
 
 def is_unconditional(tree: Tree, node: cst.CSTNode, in_function: bool = False) -> bool:
-    """Whether module-level code surely comes by a node: it stands in no function, branch or loop but `if True:`.
+    """Return whether module-level code always runs a node: no function, branch or loop but `if True:` encloses it.
 
-    With `in_function`, whether the function that it stands in does.
+    With `in_function`, return whether its enclosing function always runs it.
     """
     inner = node
     for above in tree.ancestors(node):

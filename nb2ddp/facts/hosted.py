@@ -9,18 +9,18 @@ import libcst as cst
 from nb2ddp.facts.flow import receiver
 from nb2ddp.syntax.tree import Tree, method
 
-#: Their packages.
+#: Packages of Colab and Kaggle.
 HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
-#: What has a person choose files, and saves them beside the notebook.
+#: The function that lets a person choose files, and saves them next to the notebook.
 UPLOAD = "google.colab.files.upload"
-#: What gives a secret of theirs.
+#: Functions that return a secret.
 SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
-#: A class of theirs, and what is made of it.
+#: Classes of these packages.
 _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z]")
 
 
 def hosted_name(tree: Tree, call: cst.Call) -> str | None:
-    """The full name of a call of Colab's or Kaggle's packages, through an object of theirs too."""
+    """Return the full name of a call of Colab's or Kaggle's packages or objects; None for any other call."""
     name = tree.qualified(call.func)
     if name.startswith(HOSTED):
         return name

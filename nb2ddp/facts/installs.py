@@ -20,32 +20,31 @@ from nb2ddp.syntax.tree import Regions, Tree, remembered, small_statements
 if TYPE_CHECKING:
     from nb2ddp.facts.environment import Setting
 
-#: What makes a running notebook take up other packages, in a cell that installs: a script starts with the right ones.
+#: Calls with which a running notebook loads other packages after an install; a script starts with the right ones.
 _RELOADS = re.compile(
     r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|site\.main|pkg_resources\..*reload"
 )
 _RESTARTS = re.compile(r"os\._exit|IPython\..*\.do_shutdown")
-#: Tests that are true in Colab alone or, with a `not`, false there alone; a script does not run in Colab.
+#: Tests that are true only in Colab or, with `not`, false only there; a script does not run in Colab.
 _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\s+)?(?:IN_COLAB|is_colab)\b""")
 _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
 #: The part of a compound statement that runs before its suites.
 _HEADS = {cst.If: "test", cst.While: "test", cst.For: "iter"}
-#: A plain print of what no longer happens where a line has left.
+#: A plain print that announces what a removed line did.
 _ANNOUNCES = re.compile(r"""print\(\s*(["'])(?:(?!\1).)*\b(?i:install|download|mount)(?:(?!\1).)*\1\s*\)\s*""")
 
 
 class Installs:
-    """The installs of a notebook, and what serves them alone.
+    """The installs of a notebook, and the code that only they need.
 
-    A statement leaves the script if it installs; if it does nothing but bind names, some of which an install reads and
-    none of which anything else reads; or if nothing is left in it. An install that anything else asks for its answer
-    stays.
+    A statement is left out of the script if it installs; if it only binds names, at least one of which an install reads
+    and none of which other code reads; or if nothing is left in it. An install stays if other code uses its result.
 
     Args:
         source: the notebook's code.
-        effects: what its calls do.
-        early: what it sets before it imports Unsloth.
+        effects: the effects of its calls.
+        early: the settings that it makes before it imports Unsloth.
     """
 
     def __init__(self, source: Source, effects: Effects, early: Sequence[Setting]) -> None:
@@ -56,22 +55,22 @@ class Installs:
         self._moved = frozenset(each.node for each in early if each.moves)
 
     def is_install(self, call: cst.Call) -> bool:
-        """True for a command or a Python call that installs packages, and whose answer decides nothing else."""
+        """Return whether a command or Python call installs packages, and its result decides nothing else."""
         form = self._source.form(call)
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install(form.body or "")
         if not is_install(self._effects.command(call) or self._handed(call)):
             return False
-        holder = self._part(call)
-        if isinstance(holder, cst.Assign):
-            return all(self._only_mentions(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
-        return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._does_nothing(
-            holder, binds=False, tells=True, ends=True
+        enclosing = self._part(call)
+        if isinstance(enclosing, cst.Assign):
+            return all(self._only_mentions(use, plain=True, checks=True) for use in self._tree.bound_uses(enclosing))
+        return not isinstance(enclosing, (*_COMPOUND, cst.Return)) or self._does_nothing(
+            enclosing, binds=False, tells=True, ends=True
         )
 
     def _handed(self, call: cst.Call) -> str:
-        """The command that a call hands to a user-defined function, which runs it; else the empty string."""
+        """Return the command that a call passes to a user-defined function that runs it; empty if there is none."""
         tree, function = self._tree, self._tree.definition(call.func)
         calls = tree.within(function, cst.Call) if isinstance(function, cst.FunctionDef) else []
         runs = any(self._effects.of(each) & Does.RUN for each in calls)
@@ -79,19 +78,19 @@ class Installs:
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
-        """Statements to leave out of the script."""
+        """The statements to leave out of the script."""
         return frozenset(node for node in self._removed if not isinstance(node, cst.ImportAlias))
 
     @cached_property
     def imports(self) -> dict[cst.Import | cst.ImportFrom, list[cst.ImportAlias]]:
-        """Imports of which the script needs a part, with that part."""
+        """The imports of which the script needs only a part, with that part."""
         found = {self._tree.parents[node] for node in self._removed if isinstance(node, cst.ImportAlias)}
         left = self._tree.in_order(found - self._removed)
         return {each: [alias for alias in each.names if alias not in self._removed] for each in left}  # type: ignore
 
     @cached_property
     def installing(self) -> frozenset[cst.CSTNode]:
-        """Of these statements those that install, or make the running notebook take up what was installed."""
+        """Those of these statements that install, or make the running notebook load what was installed."""
         tree = self._tree
         calls = [call for call in tree.of(cst.Call) if self.is_install(call)]
         cells = set(map(self._cell, calls))
@@ -110,14 +109,14 @@ class Installs:
 
     @cached_property
     def emptied(self) -> frozenset[int]:
-        """The cells of which nothing is left but comments."""
+        """The cells in which only comments remain."""
         forms = self._source.forms_of(Kind.CELL_MAGIC)
         captures = {self._tree.statement(call) for call, form in forms if form.body is None}  # above code
         left = {*self._tree.module.body} - self.statements - captures
         return frozenset(map(self._cell, self.statements)) - set(map(self._cell, left))
 
     def covers(self, node: cst.CSTNode) -> bool:
-        """True for a node inside one of these statements."""
+        """Return whether a node is inside one of these statements."""
         return self._tree.start(node) in self._covered
 
     @cached_property
@@ -133,18 +132,18 @@ class Installs:
         return ends or bool(_RESTARTS.fullmatch(name)) or self._tree.text(call.func).endswith("kernel.do_shutdown")
 
     def _part(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The innermost statement that holds a node: one of several on a line, or a compound one for its head."""
+        """Return the innermost statement around a node: a small one, or a compound one for a node in its head."""
         kinds = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
         return next(each for each in (node, *self._tree.ancestors(node)) if isinstance(each, kinds))
 
-    # -- what nothing else reaches --------------------------------------------------------------------------
+    # -- code that only installs need -----------------------------------------------------------------------
 
     @cached_property
     def _removed(self) -> set[cst.CSTNode]:
-        """What leaves, imported names too: all that only installs need, directly or through others.
+        """The nodes to leave out, imported names included: those that only installs need, directly or indirectly.
 
-        Each round puts back, all at once, what something that stays needs; so the order of a set is of no account, and
-        what reads each other leaves together.
+        Each round puts back, all at once, the nodes that remaining code needs. So the order of the set does not matter,
+        and nodes that read each other are left out together.
         """
         near = reached(
             [*self.installing, *self._idle],
@@ -159,7 +158,7 @@ class Installs:
             removed -= back
 
     def _around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """What a node stands in, and what binds the names that it reads with all that these stand in."""
+        """Yield the statements around a node, and the bindings of the names that it reads with those around them."""
         yield from self._above(node)
         for name in self._names(node):
             for binding in self._tree.bindings(name):
@@ -173,13 +172,13 @@ class Installs:
         return (each for each in self._tree.ancestors(node) if isinstance(each, kinds))
 
     def _names(self, node: cst.CSTNode) -> set[str]:
-        """The names that a node reads, those that IPython fills in too."""
+        """Return the names that a node reads, including those that IPython fills in."""
         names = {name.value for name in self._tree.within(node, cst.Name)}
         forms = [form for call in self._tree.within(node, cst.Call) if (form := self._source.form(call)) is not None]
         return names.union(*(re.findall(r"[{$](\w+)", form.text) for form in forms))
 
     def _may_go(self, node: cst.CSTNode) -> bool:
-        """True for what has no effect but names, of itself and as far as that is known."""
+        """Return whether a node has no known effect, apart from its parts, except to bind names."""
         tree = self._tree
         if isinstance(node, cst.ImportAlias):
             may = "unsloth" not in tree.text(tree.parents[node])
@@ -191,10 +190,10 @@ class Installs:
                 or self._only_binds(node)
                 or self._does_nothing(node, binds=False, tells=True, ends=True)
             )
-        return may and tree.around(node, cst.Try) is None  # there it counts whether a line fails
+        return may and tree.around(node, cst.Try) is None  # in a `try` it matters whether a line fails
 
     def _goes(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
-        """True for what has no purpose but what leaves."""
+        """Return whether a node serves only nodes that are left out."""
         if isinstance(node, _LINE):
             return removed.issuperset(small_statements(node))
         if isinstance(node, _COMPOUND):
@@ -209,7 +208,7 @@ class Installs:
 
     @cached_property
     def _idle(self) -> set[cst.CSTNode]:
-        """Imports of Python's own modules, and values worked out for nothing, in cells that install and bind names."""
+        """Unused imports of the standard library and unused results, in cells that only install and bind names."""
         tree = self._tree
         lines = [*tree.live(cst.Expr), *tree.live(cst.Assign)]
         beside = [line for line in lines if self._cell(line) in self.cells and line not in self.installing]
@@ -223,11 +222,11 @@ class Installs:
         return {each for each in found if self._cell(each) in self.cells - working and not self._users(each)}
 
     def _is_dead(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
-        """True where nothing that stays reads what a statement binds, but to speak of it."""
+        """Return whether no remaining code reads what a statement binds, except to report it."""
         return all(self._is_in(user, removed | self._mentions(node)) for user in self._users(node))
 
     def _serves(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
-        """True where something that leaves reads what a statement binds."""
+        """Return whether a node that is left out reads what a statement binds."""
         return any(self._is_in(user, removed) for user in self._users(node))
 
     def _is_in(self, user: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
@@ -235,10 +234,10 @@ class Installs:
 
     @remembered
     def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """What may read what a statement binds, IPython forms too, outside of the statement itself."""
+        """Return the nodes outside a statement, IPython forms included, that may read what it binds."""
         start, end = self._tree.span(node)
         users = [user for name in self._tree.binds(node) for user in self._readers(name, node)]
-        if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
+        if isinstance(node, cst.For):  # a new binding of the loop variable hides this one
             counting = {name.value for name in self._tree.within(node.target, cst.Name)}
             users = [
                 user
@@ -248,7 +247,7 @@ class Installs:
         return [user for user in users if not start <= self._tree.start(user) < end]
 
     def _readers(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """What may read a name that a statement binds, IPython forms too."""
+        """Return the nodes, IPython forms included, that may read a name that a statement binds."""
         tree, end, filled = self._tree, self._tree.span(node)[1], re.compile(rf"[{{$]{name}\b")
         later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_top_level(each.node))
         last = next(later, len(tree.source))
@@ -256,16 +255,16 @@ class Installs:
         calls = [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
         return [*tree.readers(name, node), *calls]
 
-    # -- what says, and does no more ------------------------------------------------------------------------
+    # -- code that only reports -----------------------------------------------------------------------------
 
     @remembered
     def _mentions(self, node: cst.CSTNode) -> set[cst.CSTNode]:
-        """The statements that do nothing but speak of what a statement binds, or fill it.
+        """Return the statements that only report what a statement binds, or add to it.
 
-        They ask for it and print, purge modules, or ask whether an install succeeded. A plain print stays.
+        They test it and print, purge modules, or check whether an install succeeded. A plain print stays.
         """
         users, checks = self._users(node), node in self.installing
-        if isinstance(node, cst.FunctionDef):  # of which nothing may be left
+        if isinstance(node, cst.FunctionDef):  # it may become empty
             installs = any(node in self._tree.ancestors(each) for each in self.installing)
             calls = [self._tree.call_of(user) for user in users] if installs else []
             return {self._part(call) for call in calls if call and self._source.alone(call)}
@@ -290,14 +289,14 @@ class Installs:
         tells: bool,
         ends: bool = False,
     ) -> bool:
-        """True for a statement that leaves, or that does no more than it may.
+        """Return whether a statement is left out, or has no effects but those allowed.
 
         Args:
             node: the statement.
-            removed: what leaves.
-            binds: it may bind plain names.
-            tells: it may print.
-            ends: it may end the notebook.
+            removed: the nodes to leave out.
+            binds: whether it may bind plain names.
+            tells: whether it may print.
+            ends: whether it may end the notebook.
         """
         inner = _lines(node) if isinstance(node, _COMPOUND) else small_statements(node)
         match node:
@@ -326,7 +325,7 @@ class Installs:
     # -- what is left empty ---------------------------------------------------------------------------------
 
     def _only_binds(self, node: cst.CSTNode) -> bool:
-        """True for a statement that binds plain names, and has no other effect."""
+        """Return whether a statement binds plain names and has no other effect."""
         if isinstance(node, cst.Assert):  # `assert (found := ...)`
             return bool(self._tree.binds(node)) and self._looks(node.test)
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
@@ -336,13 +335,13 @@ class Installs:
         return plain and (node.value is None or self._looks(node.value))
 
     def _is_empty(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
-        """True for a compound statement in which nothing is left but what serves installs."""
+        """Return whether only code that serves installs remains in a compound statement."""
         tree = self._tree
         if tree.scope(node) is not tree.module and tree.binds(node):
             return False
         lines = _lines(node)
         if isinstance(node, cst.Try) and removed.issuperset(node.body.body):
-            lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing fails there
+            lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing can fail there
         serves = self._serves(node, removed)
         inside = reached(lines, _lines)
         return (
@@ -353,7 +352,7 @@ class Installs:
         )
 
     def _only_installs(self, function: cst.FunctionDef, removed: set[cst.CSTNode]) -> bool:
-        """True for a function in which nothing is left but words, and which is only called."""
+        """Return whether only reports remain in a function, and each use of it is a call in a separate statement."""
         lines = list(function.body.body)
         if not any(line in removed for line in lines) or self._tree.scope(function) is not self._tree.module:
             return False
@@ -363,7 +362,7 @@ class Installs:
 
 
 def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]:
-    """The prints right above and below a statement that say that something is installed, downloaded or mounted."""
+    """Return the prints directly above and below a statement that announce an install, a download or a mount."""
     line = tree.statement(node)
     block = list(getattr(tree.parents[line], "body", ()))
     place = block.index(line) if line in block else len(block)
@@ -372,7 +371,7 @@ def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]
 
 
 def colab_branch(tree: Tree, statement: cst.If) -> cst.CSTNode | None:
-    """The branch of a test that Colab alone takes; None for any other test."""
+    """Return the branch of a test that only Colab takes; None for any other test."""
     asked = _COLAB.search(tree.text(statement.test)) or _COLAB.search(tree.text(tree.value(statement.test)))
     if asked is None:
         return None
@@ -380,7 +379,7 @@ def colab_branch(tree: Tree, statement: cst.If) -> cst.CSTNode | None:
 
 
 def _parts(statement: cst.CSTNode) -> list[cst.CSTNode]:
-    """A compound statement with its `elif`, `else`, `except` and `finally`."""
+    """Return a compound statement with its `elif`, `else`, `except` and `finally`."""
 
     def further(part: cst.CSTNode) -> Iterator[cst.CSTNode]:
         parts = (*getattr(part, "handlers", ()), getattr(part, "orelse", None), getattr(part, "finalbody", None))
@@ -390,11 +389,11 @@ def _parts(statement: cst.CSTNode) -> list[cst.CSTNode]:
 
 
 def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:
-    """The lines in all suites of a compound statement; a suite that follows its colon on the same line is one."""
+    """Return the lines in all suites of a compound statement; a suite on the line of its colon is one line."""
     suites = [part.body for part in _parts(statement)]  # type: ignore[attr-defined]
     return [line for suite in suites for line in (suite.body if isinstance(suite, cst.IndentedBlock) else [suite])]
 
 
 def _tests(statement: cst.CSTNode) -> list[cst.BaseExpression]:
-    """What decides which lines of a compound statement run, and how often."""
+    """Return the expressions that decide which lines of a compound statement run, and how often."""
     return [getattr(part, head) for part in _parts(statement) if (head := _HEADS.get(type(part)))]

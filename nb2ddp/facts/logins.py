@@ -13,7 +13,7 @@ from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
-#: The variables of the Hub's token and of the key of Weights & Biases.
+#: The variables for the Hub's token and the key of Weights & Biases.
 HUB_TOKEN = "HF_TOKEN"
 TRACKER_KEY = "WANDB_API_KEY"
 _TABLES = toml.tables(__file__)
@@ -22,12 +22,12 @@ _SERVICES: list[Mapping[str, str]] = _TABLES["service"]
 _CLIENT_KEYS: Mapping[str, str] = _TABLES["clients"]
 #: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
-#: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
+#: A text in the form of a token: long, of many different letters, with a digit or a capital inside.
 _LIKE_A_TOKEN = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
 
 
 def login_of(tree: Tree, node: cst.CSTNode) -> tuple[str | None, cst.BaseExpression | None]:
-    """Where the library of a service looks for its token, and the token; None for no login, and where one asks."""
+    """Return the variable for the token of a login's service, and the token; None for no login, and for no token."""
     name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
     for service in _SERVICES:
         if isinstance(node, cst.Call) and re.fullmatch(service["login"], name):
@@ -38,23 +38,23 @@ def login_of(tree: Tree, node: cst.CSTNode) -> tuple[str | None, cst.BaseExpress
 
 
 def variable_of_command(command: str) -> str | None:
-    """Where the library of a service looks for its token that a command asks a person for."""
+    """Return the variable for the token of a service, if a command asks a person for the token."""
     return next((each["variable"] for each in _SERVICES if re.match(each["command"], command.strip())), None)
 
 
 def tokens(tree: Tree) -> list[cst.BaseExpression]:
-    """The tokens that live calls log in with; a text that stands for one is none."""
+    """Return the tokens with which live calls log in, without placeholders."""
     given = [login_of(tree, call)[1] for call in tree.live(cst.Call)]
-    return [token for token in given if token is not None and not stands_for_token(tree.literal(token))]
+    return [token for token in given if token is not None and not looks_like_placeholder(tree.literal(token))]
 
 
-def stands_for_token(text: object) -> bool:
-    """True for a text that is written where a token is to be filled in: `""`, `hf_xxx`, `YOUR_TOKEN`."""
+def looks_like_placeholder(text: object) -> bool:
+    """Return whether a text is a placeholder for a token: `""`, `hf_xxx`, `YOUR_TOKEN`."""
     return isinstance(text, str) and (_LIKE_A_TOKEN.fullmatch(text) is None or len(set(text)) < 10)
 
 
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
+    """Yield the values passed as tokens to logins, uploads, clients of services, or variables, with the variables."""
     for call in tree.live(cst.Call):
         service = next((name for name in _CLIENT_KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:

@@ -13,13 +13,13 @@ from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
-#: Configs of trainers whose loss compares the samples of a micro-batch with each other, or that generate (TRL).
+#: Configs of trainers whose loss compares the samples of a micro-batch, or that generate (TRL).
 _COMPARING_CONFIGS = ("KTOConfig", "BCOConfig", "OnlineDPOConfig", "NashMDConfig", "XPOConfig", "PPOConfig")
 #: Configs of trainers that add a mean over the chosen answers' tokens in a micro-batch to the loss (TRL 0.22 and 1.15).
 _TOKEN_MEAN_CONFIGS = ("ORPOConfig", "CPOConfig", "TPOConfig")
-#: DPO's losses that are no mean over pairs: they add such a mean (`sft`), sort or average the pairs of a micro-batch.
+#: DPO losses that are not means over pairs: they add a token mean (`sft`), sort or average pairs of a micro-batch.
 _UNLIKE_PAIRS = re.compile(r"\b(sft|aot|aot_unpaired|bco_pair)\b")
-#: What adds a mixture of experts' balance over the tokens of a micro-batch to the loss (transformers).
+#: Options that add the balance of a mixture of experts over a micro-batch's tokens to the loss (transformers).
 _BALANCE = re.compile(r"\b(output_router_logits|router_aux_loss_coef|aux_loss_coef)\b")
 #: Fields that sort or drop rows by the per-device batch ...
 _SHAPED_FIELDS = ("group_by_length", "train_sampling_strategy", "dataloader_drop_last")
@@ -35,19 +35,19 @@ _MEANS = (ModelKind.ENCODER, ModelKind.ENCODER_DECODER, ModelKind.AUDIO)
 
 
 def shares_batches(execution: Execution, config: cst.Call) -> bool:
-    """True for training arguments whose batch is a pool of negatives: it stays whole, and the processes share it."""
+    """Return whether a config's batch is a pool of negatives: it is not split, and the processes share it."""
     name = execution.tree.family(config.func)
     return name.startswith("sentence_transformers.") and bool(execution.calls(GATHERING_LOSSES))
 
 
 def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Call], config: cst.Call) -> str:
-    """Why the per-device batch means more than how many samples a GPU takes at a time, in words; "" where it does not.
+    """Return, in words, why the per-device batch does more than limit the samples per GPU at a time; "" if it does not.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
-    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
-    (ORPO and CPO take one; code that comes with a model may: often its forward does not take `num_items_in_batch`); a
-    trainer with nothing to pad with takes rows of unequal length one by one alone; packed rows are longer than those
-    that the notebook's GPU took, if its Unsloth did not pack them.
+    are grouped by length are sorted in multiples of it; a mean over a micro-batch weights tokens by their number
+    (ORPO and CPO use one; code that comes with a model may, since its forward often does not take
+    `num_items_in_batch`); a trainer that cannot pad takes rows of unequal length only one at a time; packed rows are
+    longer than those that the notebook's GPU took, if the notebook's Unsloth did not pack them.
     """
     tree = training.tree
     family = tree.family(config.func)
@@ -77,14 +77,14 @@ def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
 
 
 def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
-    """True for DPO with a loss in which the pairs of a micro-batch do not all count alike, each for itself."""
+    """Return whether a DPO loss is not a mean in which every pair of a micro-batch counts equally."""
     losses = passed(tree, config, "loss_type")
     named = losses is not None and _UNLIKE_PAIRS.search(tree.text(tree.value(losses.value)))
     return bool(named) or constant(tree, config, "rpo_alpha") is not None
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:
-    """True for a batch of 1 of a plain trainer that has nothing to pad with: its default collator stacks rows."""
+    """Return whether a plain trainer cannot pad and has a batch of 1: its default collator stacks rows."""
     tree = training.tree
     alone = constant(tree, config, "per_device_train_batch_size") in (1, "1")
     padding = ("data_collator", "processing_class", "tokenizer")
@@ -101,5 +101,5 @@ def _cannot_pad(training: Training, config: cst.Call) -> bool:
 
 
 def _defines(tree: Tree, name: str) -> bool:
-    """True for a notebook with a method of this name, or that sets one."""
+    """Return whether the notebook defines or assigns a function or method of this name."""
     return bool(tree.setting(name)) or any(each.name.value == name for each in tree.live(cst.FunctionDef))

@@ -1,4 +1,4 @@
-"""Names that stand for nothing, and lines that stop a notebook on purpose."""
+"""Names without a binding, and lines that stop a notebook on purpose."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nb2ddp.syntax.cells import Source
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
 }  # fmt: skip
-#: What a name says that a line is to stop at.
+#: Words in a name that is meant to stop the notebook.
 _STOPS = re.compile(r"(?i)stop|halt|break|exit|end|pause|wait")
 
 
 class Names:
-    """What a notebook's names stand for, beside what its code binds.
+    """The names of a notebook that nothing binds: neither its code nor magics nor IPython.
 
     Args:
         source: the notebook's code.
-        is_install: true for a node of a statement that installs packages.
+        is_install: returns whether a node belongs to a statement that installs packages.
     """
 
     def __init__(self, source: Source, is_install: Callable[[cst.CSTNode], bool]) -> None:
@@ -32,7 +32,7 @@ class Names:
         self._is_install = is_install
 
     def is_unknown(self, use: cst.Name) -> bool:
-        """True for a name in live code that stands for nothing where it is read."""
+        """Return whether a name in live code has no binding where it is read."""
         if self._tree.star_imports or use.value in _KNOWN or use.value in self._set_by_magics:
             return False
         return self._tree.binding(use) is None and self._tree.is_live(use) and not self._is_install(use)
@@ -45,7 +45,7 @@ class Names:
         return names | {text.split("=")[0].strip() for text in lines}
 
     def is_stop(self, statement: cst.Expr) -> bool:
-        """True for a line of a cell that is certain to fail, and does nothing else: `1/0`, a name of nothing."""
+        """Return whether a line of a cell only fails, and always: `1/0`, a name without a binding."""
         value, tree = statement.value, self._tree
         if not isinstance(tree.parents[tree.parents[statement]], cst.Module):
             return False
@@ -55,5 +55,5 @@ class Names:
         if not isinstance(value, cst.Name) or not self.is_unknown(value) or tree.bindings(value.value):
             return False
         alone = len(self._source.lines_of(self._source.cell_at(tree.start(value)).number)) == 1
-        is_named = alone or _STOPS.search(value.value) is not None  # else it is a slip of the keyboard
+        is_named = alone or _STOPS.search(value.value) is not None  # else it is a typing error
         return is_named and all(isinstance(tree.parents[use], cst.Expr) for use in tree.loads(value.value))

@@ -1,4 +1,4 @@
-"""What a job needs beside its packages and GPUs: variables, paths, services, tokens. One list of the whole notebook."""
+"""What a job needs besides packages and GPUs: variables, paths, services and tokens, in one list for the notebook."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
 
 _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
-#: What sets variables from a file.
+#: Functions that set variables from a file.
 _FROM_FILE = re.compile(r"dotenv(\.\w+)*\.load_dotenv|(\w+\.)*load_dotenv")
-#: A server on this machine, as an address names it.
+#: The address of a server on this machine.
 _SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
-#: Any service, as an address names it; keywords for an address.
+#: The address of any other service; and keywords for an address.
 _ADDRESS = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0)[\w.-]+\.\w+(:\d+)?")
 _GIVEN = ("api_base", "base_url", "endpoint", "env_url", "server_url")
 _CLIENT = re.compile(r"(?:\w+\.)*(openai|anthropic|cohere|litellm|generativeai|genai|groq|mistralai|ollama)\.")
-#: What begins a run of Weights & Biases, or a client of its Weave.
+#: Functions that start a run of Weights & Biases, or a client of Weave.
 _RUNS_OF_WANDB = re.compile(r"wandb\.init|weave\.init")
-#: Tokens as services write them: the Hub's, OpenAI's and its like, GitHub's, Google's; 40 hexadecimal digits, of wandb.
+#: Forms of tokens: those of the Hub, OpenAI and similar services, GitHub, Google; wandb's 40 hexadecimal digits.
 _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
 )
 _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
-#: A name of a key, or of Weights & Biases: `api_key`, `WNB_TOKEN`, `wb`; and of what is as long, but public.
+#: Names of a key, or of Weights & Biases: `api_key`, `WNB_TOKEN`, `wb`; names of public values of the same length.
 _OF_KEY = re.compile(r"(?i)(?<![a-z])((wandb|wnb|wb|api)_?)*(key|token|wandb|wnb|wb)(?![a-z])")
 _OF_HASH = re.compile(r"(?i)commit|revision|sha|hash|digest|checksum|cache")
 #: A command that starts a server.
@@ -48,7 +48,7 @@ _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
 class Kind(Enum):
-    """What is needed."""
+    """The kind of a need."""
 
     VARIABLE = "variable of the environment"
     PATH = "path"
@@ -65,11 +65,11 @@ class Need:
     """One thing that a job needs.
 
     Attributes:
-        name: the variable, the path, the address, the release, or what is shown of a token.
-        kind: what it is.
+        name: the variable, the path, the address, the release, or the shown part of a token.
+        kind: its kind.
         cells: the cells that read it, by number, in order.
-        required: a variable that the script surely reads, so it looks for it as it starts.
-        is_optional: the notebook asks for it, and says that it goes on without.
+        required: the script always reads this variable, so it checks for it when it starts.
+        is_optional: the notebook asks for it, and states that it continues without it.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Need:
         is_above = self.kind is Kind.FILE and self.name.startswith("../")
         where = " from the current folder" if is_above else " beside the script" if self.kind is Kind.FILE else ""
         where = " to write into" if self.kind is Kind.FOLDER else where
-        said = "optional, " if self.is_optional else ""
-        return f"{self.name}{where} ({said}{cells})"
+        prefix = "optional, " if self.is_optional else ""
+        return f"{self.name}{where} ({prefix}{cells})"
 
 
 def needs(program: Program) -> list[Need]:
-    """What the notebook reads and does not make itself, in the order of the first reading.
+    """Return what the notebook reads and does not make, in the order in which it is first read.
 
-    What stands in code that a constant switches off is no need, but a token that is written there is one.
+    Code that a constant switches off has no needs, except for tokens that are written in it.
     """
     found = grouped(
         ((kind, name), (node, required))
@@ -111,13 +111,13 @@ def needs(program: Program) -> list[Need]:
 
 
 def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
-    """Whether a constant switches off a node, or all that runs it: `push = False`, and `if push:` around it."""
+    """Return whether a constant switches off a node, or all that runs it: `push = False`, and `if push:` around it."""
     runs = tree.run_from(node, tree.uses)
     return tree.is_ruled_out(node) or (bool(runs) and all(map(tree.is_ruled_out, runs)))
 
 
 def _uploads(program: Program) -> Iterator[cst.Call]:
-    """Uploads, and the settings that make a trainer upload its model, which are given no token."""
+    """Yield the calls that upload, or that make a trainer upload its model, and that get no token."""
     tree = program.tree
     for call in program.execution.calls():
         client = tree.value(call.func.value) if isinstance(call.func, cst.Attribute) else call
@@ -158,7 +158,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
 
 
 def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode]]:
-    """Checkpoints that a training goes on from, and that no earlier one saves; `--resume` looks for its own."""
+    """Yield the checkpoints from which a training resumes, and that no earlier training saves; none with `--resume`."""
     trainings = [call for call in program.training.calls if method(call) == "train"]
     for call in [] if program.options.resume else trainings:
         given = argument(call, "resume_from_checkpoint", 0)
@@ -173,7 +173,7 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode]]:
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Services on other machines: by the address in a question, or the package of a client that is given none."""
+    """Yield the services on other machines: by the address in a call, or the package of a client without an address."""
     tree = program.tree
     given = [value for name in _GIVEN for value in tree.given(name)]
     for value in given:
@@ -190,9 +190,9 @@ def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
 
 
 def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Tokens that are written out, with all but their ends left out."""
+    """Yield the tokens that are written out, shortened to their ends."""
     tree = program.tree
-    written = [(each, each.value) for each in tree.of(cst.SimpleString)]  # in code that never runs too
+    written = [(each, each.value) for each in tree.of(cst.SimpleString)]  # also in code that never runs
     forms = [
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]
@@ -205,22 +205,22 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
 
 
 def _is_token(match: re.Match[str]) -> bool:
-    """False for a placeholder: one of words or dashes, of few letters, or without a digit or a capital."""
+    """Return whether a match is a token, not a placeholder (with words, dashes or few letters; no digit or capital)."""
     text = match[0].removeprefix(match["head"])
     return len(set(text)) > 9 and bool(re.search(r"\d|[a-z][A-Z]", text)) and not re.search(r"(?i)token|your|_", text)
 
 
 def secret_variable(name: str) -> str:
-    """The variable for a secret of the hosted notebook: its name as shells take it, if that is not the token itself."""
+    """Return the variable for a secret of a hosted notebook: its name in a form for shells, unless that is a token."""
     return (
         "HF_TOKEN" if re.fullmatch(r"hf_[A-Za-z0-9]{20,}", name) else re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
     )
 
 
 def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
-    """Variables that the notebook reads and does not set: answers to questions, secrets of the host, `os.environ`.
+    """Yield the variables that the notebook reads and does not set: answers, secrets of the host, `os.environ`.
 
-    Each with whether the script surely reads it, and stops without it.
+    Each one comes with the node that reads it, and with whether the script always reads it and stops without it.
     """
     tree, known = program.tree, {name for _, name, _ in program.settings}
     asking: list[tuple[str, cst.BaseExpression, cst.CSTNode, bool]] = [

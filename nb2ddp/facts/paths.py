@@ -1,6 +1,6 @@
-"""Files and folders that a notebook reads and writes, as far as its code names them.
+"""Files and folders that a notebook reads and writes, if its code names them.
 
-Those of Colab, Kaggle and Drive, those of the user's own machine, and what calls and commands write.
+They are those of Colab, Kaggle and Drive, those of the user's machine, and those that calls and commands write.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from nb2ddp.syntax.tree import Tree, argument, method
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
 
-#: Kaggle's folders, from the one in which its notebooks run.
+#: Kaggle's folders, relative to the folder in which its notebooks run.
 _BESIDE_KAGGLE = re.compile(r"\.\./(?=(working|input)/)")
-#: Drive in the folder in which Colab's notebooks run, and what puts it there.
+#: Drive in the folder in which Colab's notebooks run, and the call that mounts it there.
 _BESIDE_COLAB = re.compile(r"(\./)?(?=drive/My ?Drive(/|$))")
 _MOUNTS = re.compile(r"\.mount\(\s*['\"]/content/drive/?['\"]")
-#: What a test speaks of that asks where the notebook runs.
+#: Words in a test of where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
-#: Folders of theirs; the current one is the first, or Kaggle's working folder.
+#: Folders of Colab and Kaggle; the current folder is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
 CURRENT = ("/content", "/kaggle/working")
-#: Folders that are there on Colab or Kaggle before anything is put into them.
+#: Folders that exist on Colab or Kaggle from the start.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(
     r"(?<=')(?:{0})/[^'\n]*(?=')|(?<=\")(?:{0})/[^\"\n]*(?=\")"
@@ -44,49 +44,49 @@ _SHELL_PATH = re.compile(
         r"/(?:content|kaggle)|(?:\./)?drive/My(?:\\? )?Drive"
     )
 )
-#: What gives the path that it is given.
+#: Functions that return the path that they get.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
-#: What copies or moves the first that it is given to the second.
+#: Functions that copy or move their first argument to the second.
 _MOVERS = ("shutil.", "os.rename", "os.replace")
-#: Keywords for what is written.
+#: Keywords for files and folders to write to.
 WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
-#: What reads what it is given, or fails.
+#: Functions that read their arguments, or fail.
 READERS = re.compile(
     r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image|Document|[A-Z]\w*(Reader|Loader)"
 )
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
-#: The libraries whose keywords are settings, but for those of a place.
+#: Libraries whose keywords are settings, except those for a place.
 _SETTINGS = re.compile(r"(unsloth|transformers|peft|trl)\..*")
-#: What gives, shows or removes what it is given, and writes nothing of that name.
+#: Functions that return, show or remove their arguments, and write no file of that name.
 _HARMLESS = re.compile(
     r"os\.path\.\w+|pathlib\.\w*Path|str|len|print|os\.(remove|unlink|rmdir)|shutil\.rmtree|nltk\.download|load_dotenv"
     r"|(.*\.)?(json|pickle|yaml|joblib|dill)\.(safe_)?dump|(.*\.)?\w*login|(.*\.)?(split|join|replace|append|format)"
 )
-#: An absolute path that is neither Colab's, Kaggle's nor the system's.
+#: An absolute path outside the folders of Colab, Kaggle and the system.
 _ABSOLUTE = re.compile(
     r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
 )
-#: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
+#: A file of rows, pictures or sound; a folder; a folder that cannot be a name on the Hub.
 _FILE = re.compile(
     r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*\.(csv|tsv|jsonl?|ndjson|parquet|arrow|feather|txt|xlsx?|pkl|pickle|np[yz]|h5|xml|pdf"
     r"|docx|pptx|zip|gz|png|jpe?g|webp|bmp|wav|mp3|flac|ogg|m4a|mp4|ya?ml)"
 )
 _FOLDER = re.compile(r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*")
 _MODEL = re.compile(r"\.{1,2}/[^\W_].*|[^\n:]*\bcheckpoint-\d+/?")
-#: A name without an owner, and those of this kind that the Hub has.
+#: A name without an owner, and such names that the Hub has.
 _NO_OWNER = re.compile(r"[\w.-]+")
 _OF_THE_HUB = re.compile(
     r"(distil)?(gpt2|bert|roberta|albert|xlnet|t5|xlm|camembert|flaubert|bart|pegasus|openai-gpt|transfo-xl|ctrl)\b.*"
 )
 _MODEL_LIBRARIES = ("unsloth.", "transformers.", "peft.")
-#: What `load_dataset` reads files with.
+#: Formats with which `load_dataset` reads files.
 _FORMATS = frozenset("arrow audiofolder csv imagefolder json pandas parquet text webdataset xml".split())
-#: The keywords for what is read.
+#: Keywords for files and folders to read.
 _GIVEN = re.compile(r"(\w+_)?(path|files?|dir|folder|filename|buffer|model_name)|io|fp")
-#: Methods of a path that read it.
+#: Methods that read the path that is their receiver.
 _READING = re.compile(r"read_(text|bytes)|open|iterdir")
-#: What gives a model the adapter of a folder.
+#: Methods that load an adapter from a folder.
 _ADAPTER = re.compile(r"load_(adapter|lora\w*)")
 
 
@@ -99,9 +99,9 @@ class Maker:
 
     Attributes:
         call: the call.
-        names: what it writes, as the notebook names it, with `*` for what is unknown.
-        is_sure: it surely writes these.
-        is_open: it may write what no name tells.
+        names: the paths that it writes, as the notebook names them, with `*` for unknown parts.
+        is_sure: it certainly writes these.
+        is_open: it may write files of unknown names.
     """
 
     call: cst.Call
@@ -110,12 +110,12 @@ class Maker:
     is_open: bool = False
 
     def may_make(self, path: str) -> bool:
-        """Return whether it may write this file or folder, one that it lies in, or one in it."""
+        """Return whether it may write a path, a folder around it, or a path in it."""
         return self.is_open or any(_meets(name, path) for name in self.names)
 
 
 def makers(execution: Execution) -> Iterator[Maker]:
-    """Every call of a notebook that writes files, or may."""
+    """Yield all calls of a notebook that write files, or may."""
     for call in execution.calls():
         form = execution.source.form(call)
         if form is not None and form.name in FILE_MAGICS:
@@ -133,7 +133,7 @@ def makers(execution: Execution) -> Iterator[Maker]:
 
 
 def _command(execution: Execution, call: cst.Call) -> str:
-    """What a call runs, with what the parts of a list stand for: `["git", "clone", url, str(folder)]`."""
+    """Return the command that a call runs, with the parts of a list resolved: `["git", "clone", url, str(folder)]`."""
     if execution.source.form(call) is not None or not call.args:
         return execution.effects.command(call)
     command = execution.tree.value(call.args[0].value)
@@ -142,7 +142,7 @@ def _command(execution: Execution, call: cst.Call) -> str:
 
 
 def _of_command(call: cst.Call, command: str) -> Iterator[Maker]:
-    """What a command writes, and the words of one that writes only what it names; any other program may write all."""
+    """Yield what a command writes, and its words if it writes only what it names; other programs may write any file."""
     yield Maker(call, tuple(written_by(command)), is_sure=True)
     acting = [each for each in commands(command) if not only_shows(" ".join(each.words))]
     words = [word for each in acting for word in (*each.words, each.redirect)]
@@ -152,10 +152,10 @@ def _of_command(call: cst.Call, command: str) -> Iterator[Maker]:
 
 
 def _of_call(execution: Execution, call: cst.Call) -> Maker:
-    """What a call writes: the texts that it is given; one that writes a file without a name may write all."""
+    """Return what a call writes: the texts in its arguments; one that writes an unnamed file may write any file."""
     tree, name, does = execution.tree, execution.tree.qualified(call.func), execution.does(call)
     if isinstance(tree.definition(call.func), cst.FunctionDef):
-        return Maker(call)  # what it calls is asked itself
+        return Maker(call)  # its own calls are checked separately
     last = called_as(tree, call)
     acts, tells = bool(does & Does.ACT), does & Does.TELL and isinstance(call.func, cst.Attribute)
     if _HARMLESS.fullmatch(name) or tells or does & (Does.TEST | Does.LIST) or (READERS.fullmatch(last) and not acts):
@@ -169,7 +169,7 @@ def _of_call(execution: Execution, call: cst.Call) -> Maker:
 
 
 def _meets(name: str, path: str) -> bool:
-    """Return whether a written name is a path, one around it, one in it, or another of the same last name."""
+    """Return whether a written name is a path, a folder around it, a path in it, or a path with the same last name."""
     written, read = (str(PurePosixPath(each)) for each in (name, path))
     above = [read, *map(str, PurePosixPath(read).parents)][:-1]
     last = PurePosixPath(written).name
@@ -183,12 +183,12 @@ def _meets(name: str, path: str) -> bool:
 
 @dataclass(frozen=True)
 class HostedPath:
-    """A path of Colab's or Kaggle's that the notebook reads, and does not make itself.
+    """A path of Colab or Kaggle that the notebook reads and does not make.
 
     Attributes:
         text: the path as the notebook writes it.
-        node: where it stands.
-        is_made: the notebook makes it in its current folder, which is then Colab's or Kaggle's.
+        node: the node that contains it.
+        is_made: the notebook makes it in the current folder, if that is the one of Colab or Kaggle.
     """
 
     text: str
@@ -197,7 +197,7 @@ class HostedPath:
 
 
 def hosted_paths(execution: Execution, made: Made) -> Iterator[HostedPath]:
-    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
+    """Yield the hosted paths that the notebook reads; none that it makes, compares, or only tries."""
     for node, text, written in _paths(execution):
         uses = path_uses(execution.tree, node)
         is_made = made.has(text, node)
@@ -208,7 +208,7 @@ def hosted_paths(execution: Execution, made: Made) -> Iterator[HostedPath]:
 
 
 def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
+    """Yield the folders of Colab, Kaggle and Drive below which the notebook writes, with the nodes that name them."""
     for node, text, _ in _paths(execution):
         is_bound = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
         is_kept = is_bound and not _is_given(execution, node, Does.TEST)
@@ -219,7 +219,7 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
 
 
 def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
-    """What a call that writes is given to write to."""
+    """Return the paths to which a call writes."""
     given, path = [each.value for each in call.args], receiver(call)
     if reads_first(tree, call):
         return given[1:2] if tree.qualified(call.func).startswith(_MOVERS) else []
@@ -229,16 +229,16 @@ def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
 
 
 def theirs(tree: Tree, text: str) -> str:
-    """A path from the root: `../input/a` is `/kaggle/input/a` in a notebook of Kaggle's, `drive/MyDrive/a` in Drive."""
+    """Return an absolute path: `/kaggle/input/a` for Kaggle's `../input/a`, one in Drive for `drive/MyDrive/a`."""
     if _BESIDE_COLAB.match(text) and _MOUNTS.search(tree.source):
         return _BESIDE_COLAB.sub("/content/", text, 1)
     return _BESIDE_KAGGLE.sub("/kaggle/", text, 1) if _BESIDE_KAGGLE.match(text) and "/kaggle/" in tree.source else text
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]]:
-    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands.
+    """Yield hosted paths, except those only tried: strings, f-strings, words of shell commands.
 
-    Each with where it stands, and as the notebook writes it.
+    Each comes as its node, the absolute path, and the path as written.
     """
     tree = execution.tree
     plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
@@ -257,7 +257,7 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]
 
 
 def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
-    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
+    """Return the uses of a path: the node itself, or the uses of its name; `Path(...)` around a path is the path."""
 
     def path(node: cst.CSTNode) -> cst.Call | None:
         call = argument_of(tree, node)
@@ -269,15 +269,15 @@ def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
 
 
 def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
-    """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle.
+    """Return whether a path is only compared or tried: one of several, in a `try`, in a branch for Colab or Kaggle.
 
-    A `try` that raises is none, and the branch for Colab or Kaggle is the one that no other machine takes.
+    A `try` that raises does not count. No other machine takes a branch for Colab or Kaggle.
     """
     tree, inner = execution.tree, node
     for above in tree.ancestors(node):
         match above:
             case cst.Call() if hosted_name(tree, above) is not None:
-                return True  # `drive.mount("/content/drive")`, which goes
+                return True  # `drive.mount("/content/drive")`, which is removed
             case cst.Comparison() | cst.BooleanOperation():
                 return True
             case cst.Try() if inner is above.body and not tree.within(above, cst.Raise):
@@ -295,7 +295,7 @@ def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
 
 
 def _is_reported(execution: Execution, use: cst.CSTNode) -> bool:
-    """True where a path is only printed, listed to be printed, or written to."""
+    """Return whether a path is only printed, listed to be printed, or written to."""
     if _is_given(execution, use, Does.TELL) or _is_listed(execution, use):
         return True
     call = argument_of(execution.tree, use)
@@ -303,7 +303,7 @@ def _is_reported(execution: Execution, use: cst.CSTNode) -> bool:
 
 
 def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
-    """True for a folder whose files a loop prints, and does nothing else with: the first cell of Kaggle's notebooks."""
+    """Return whether a loop only prints the files of a folder, as the first cell of Kaggle's notebooks does."""
     tree, loop = execution.tree, execution.tree.around(use, cst.For)
     if loop is None or loop.iter not in tree.ancestors(use):
         return False
@@ -312,30 +312,30 @@ def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
 
 
 def reads_first(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that reads what it is given first: it copies or uploads that, or runs a program with it."""
+    """Return whether a call reads its first argument: it copies or uploads it, or runs a program with it."""
     name = tree.qualified(call.func)
     uploads = _UPLOADS.fullmatch(called_as(tree, call))
     return bool(uploads) or (name.startswith((*_MOVERS, "os.system", "subprocess.")) and name != "shutil.make_archive")
 
 
 def is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
-    """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
+    """Return False if the notebook tests whether a path exists and continues without it; else True."""
     tests = [execution.tree.statement(use) for use in uses if _is_given(execution, use, Does.TEST)]
     return not tests or any(stops(execution.tree, test) for test in tests)
 
 
 def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
-    """True where a path is of use to a call that does no more than this."""
+    """Return whether a call with exactly this effect encloses a path in its statement."""
     above = execution.tree.inside_statement(use)
     return any(isinstance(call, cst.Call) and execution.does(call) is does for call in above)
 
 
 class Made:
-    """What the notebook surely makes: the paths that its calls and commands write, and those below them.
+    """The paths that the notebook certainly makes: those that its calls and commands write, and those below them.
 
     Args:
         tree: the notebook's code.
-        making: its calls that make files, or may.
+        making: the calls that make files, or may.
     """
 
     def __init__(self, tree: Tree, making: list[Maker]) -> None:
@@ -348,20 +348,20 @@ class Made:
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
 
     def below(self, folder: str) -> list[str]:
-        """The paths in a folder that the notebook makes."""
+        """Return the paths in a folder that the notebook makes."""
         return sorted(path for path in self._absolute if path.startswith(f"{folder.rstrip('/')}/"))
 
     def has(self, text: str, node: cst.CSTNode) -> bool:
-        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes.
+        """Return whether the notebook makes a path, a folder around it, or a file in it.
 
-        For a command at `node` also for a folder of theirs that is there, and that the notebook writes files into.
+        For a command at `node`, also return True for an existing hosted folder into which the notebook writes.
         """
         path = filled(self.tree, text).rstrip("/")
         is_filled = isinstance(node, cst.Call) and path in self._filled and _WRITABLE.match(text) is not None
         return is_filled or _lies_in(path, self._absolute) or bool(self.below(path))
 
     def has_here(self, text: str) -> bool:
-        """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""
+        """Return whether the notebook makes a path, or a folder around it, if it runs in Colab's or Kaggle's folder."""
         return _lies_in(text.rstrip("/"), self._here)
 
 
@@ -369,12 +369,12 @@ def _lies_in(path: str, folders: set[str]) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in folders)
 
 
-# -- paths of the user's own machine ----------------------------------------------------------------------
+# -- paths of the user's machine --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LocalPath:
-    """A path that the notebook reads, and does not make itself.
+    """A path that the notebook reads and does not make.
 
     Attributes:
         text: the path as the notebook writes it.
@@ -386,16 +386,16 @@ class LocalPath:
 
     @property
     def is_beside(self) -> bool:
-        """True for a path that begins at the script's folder."""
+        """Whether the path is relative to the script's folder."""
         return not _ABSOLUTE.fullmatch(self.text)
 
 
 def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath]:
-    """The paths that code outside functions surely reads, or a function that it calls; none that the notebook may make.
+    """Yield the paths that module-level code, or a function that it calls, always reads, and that no call may make.
 
     Args:
-        execution: the steps of the notebook.
-        making: its calls that may make files.
+        execution: which process runs what, and when.
+        making: the calls that may make files.
     """
     tree = execution.tree
     for call in execution.calls():
@@ -412,11 +412,11 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
             is_read = theirs(tree, text) == text and _reads(tree, path, keyword, last)
             if is_read and not any(maker.may_make(text) for maker in earlier):
                 named = text.removeprefix("./") if _FILE.fullmatch(text) else path.text
-                yield LocalPath(named, call)  # `./m` is no name of the Hub's
+                yield LocalPath(named, call)  # `./m` cannot be a name on the Hub
 
 
 def _given(tree: Tree, call: cst.Call) -> Iterator[tuple[str, str | None]]:
-    """The texts that a call may read, with their keywords: None for what it is a method of, `path` for the first."""
+    """Yield the texts that a call may read, with keywords: None for the receiver, `path` for the first argument."""
     if (owner := receiver(call)) is not None and _READING.fullmatch(method(call)):
         yield from ((text, None) for text in texts_of(tree, owner))
     for position, passed in enumerate(call.args):
@@ -427,12 +427,12 @@ def _given(tree: Tree, call: cst.Call) -> Iterator[tuple[str, str | None]]:
 
 
 def _reads(tree: Tree, path: LocalPath, keyword: str | None, last: str) -> bool:
-    """Whether a call that may read reads what it is given there, or what it is a method of, from the disk.
+    """Return whether a call reads one of its arguments, or its receiver, from the disk.
 
     Args:
         tree: the notebook's code.
-        path: what may be read.
-        keyword: under which the call is given it, as of `_given`.
+        path: the path that may be read.
+        keyword: the keyword of the argument, as yielded by `_given`.
         last: the name of the function or method.
     """
     call, name = path.node, tree.qualified(path.node.func)

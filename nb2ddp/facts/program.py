@@ -34,7 +34,7 @@ class Program(Source):
 
     Args:
         notebook: the cells.
-        options: what the conversion is to produce.
+        options: the options of the conversion.
 
     Raises:
         NotebookError: a cell is not Python, with its place.
@@ -51,14 +51,14 @@ class Program(Source):
 
     @cached_property
     def settings(self) -> list[tuple[cst.CSTNode, object, object]]:
-        """What sets variables of the environment; see `settings`."""
+        """The settings of environment variables; see the function `settings`."""
         return list(settings(self))
 
     @cached_property
     def text(self) -> str:
-        """The code with its commands, with the names filled in that it binds once.
+        """The code with its commands, in which names that it binds once are filled in.
 
-        What Colab alone runs, and comments, are left out, as they are from the requirements.
+        Comments and code that only Colab runs are left out, as in the requirements.
         """
         lines = [line for cell in self.code_cells for line in cell.source.split("\n")]
         for branch in filter(None, (colab_branch(self.tree, each) for each in self.tree.of(cst.If))):
@@ -69,17 +69,17 @@ class Program(Source):
 
     @cached_property
     def lacked(self) -> list[Lacked]:
-        """What the newest releases that a job may have lack."""
+        """The uses that the newest releases that a job may have lack."""
         return list(lacked(self.tree, self.text))
 
     @cached_property
     def model_kind(self) -> ModelKind:
-        """The kind of model the notebook trains."""
+        """The kind of model that the notebook trains."""
         return model_kind(self.tree, self.training.trainers, self.loads)
 
     @cached_property
     def trains_with_unsloth(self) -> bool:
-        """False where a trainer of the notebook's own is done when Unsloth is first imported, to merge or to export."""
+        """Whether Unsloth is imported before training ends; False if only later, to merge or to export."""
         imports = [line for line, *_ in self.tree.imports("unsloth") if self.tree.is_live(line)]
         own = self.training.trainers
         return any(not own or self.training.is_before_end(line) for line in imports)
@@ -96,39 +96,39 @@ class Program(Source):
 
     @cached_property
     def gpu(self) -> Gpu | None:
-        """The GPU that the notebook's batch is for; None where nothing tells, or where the batch does not fit it."""
+        """The GPU that the notebook's batch is for; None if unknown, or if the batch does not fit it."""
         size = next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0)
         return None if self.ran_out_of_memory else gpu(self.notebook, size, self._trained_in)
 
     @cached_property
     def ran_out_of_memory(self) -> bool:
-        """True where the notebook did, up to its last training."""
+        """Whether the notebook ran out of memory up to its last training."""
         return ran_out_of_memory(self.notebook, self._trained_in)
 
     @cached_property
     def _trained_in(self) -> int:
-        """The number of the cell that trains last; 0 where nothing trains."""
+        """The number of the last cell that trains; 0 if none does."""
         return self.cell_at(self.training.trained - 1).number if self.training.trained > 0 else 0
 
     def written(self, command: str) -> str:
-        """The file which a command speaks of and a cell writes (`%%writefile train.py`); empty for none."""
+        """Return the file that a command names and a cell writes (`%%writefile train.py`); empty for none."""
         forms = [form for _, form in self.forms_of(Kind.CELL_MAGIC) if form.name in FILE_MAGICS]
         names = [PurePath(word).name for form in forms for word in form.text.split()[-1:]]
         return next((name for name in names if name in command), "")
 
     @cached_property
     def execution(self) -> Execution:
-        """Who runs what, when."""
+        """Which process runs what, and when."""
         return Execution(self, self.training, self.effects, self.installs.covers)
 
     @cached_property
     def closes_group(self) -> bool:
-        """True where the main process is alone after training; a vLLM engine may need the others to the end."""
+        """Whether only the main process runs after training; a vLLM engine may need the others until the end."""
         return self.training.last is not None and (not self.engines or self.options.vllm_server)
 
     @cached_property
     def asks_when_alone(self) -> bool:
-        """True where the main process, once it is alone, asks for the number of processes."""
+        """Whether the main process asks for the number of processes after training, when it runs alone."""
         return self.closes_group and asks_for_processes(self.execution, self.loads)
 
     @cached_property
@@ -138,7 +138,7 @@ class Program(Source):
 
     @cached_property
     def written_there(self) -> list[tuple[str, cst.BaseExpression]]:
-        """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
+        """The folders of Colab, Kaggle and Drive below which the notebook writes, with the nodes that name them."""
         return list(written_there(self.execution, self.made))
 
     @cached_property
@@ -148,7 +148,7 @@ class Program(Source):
 
     @cached_property
     def made(self) -> Made:
-        """What they surely make."""
+        """The paths that these calls certainly make."""
         return Made(self.tree, self.makers)
 
     @cached_property
@@ -158,12 +158,12 @@ class Program(Source):
 
     @cached_property
     def tokens_to_fill_in(self) -> dict[cst.BaseExpression, str]:
-        """The texts that stand for a token, with the variables that hold these tokens."""
+        """The placeholders for tokens, with the variables that hold the tokens."""
         return tokens_to_fill_in(self.tree, self.effects, self.settings)
 
     @cached_property
     def local_paths(self) -> list[LocalPath]:
-        """The paths of the user's own machine that the notebook reads and does not make."""
+        """The paths of the user's machine that the notebook reads and does not make."""
         return list(local_paths(self.execution, self.makers))
 
     @cached_property
@@ -173,15 +173,15 @@ class Program(Source):
 
     @cached_property
     def placement(self) -> Placement:
-        """Where what may not run in every process is to run."""
+        """The placement of code that not every process may run."""
         return Placement(self.execution)
 
     @cached_property
     def rewards(self) -> Rewards:
-        """What a GRPO trainer calls of the notebook's own code."""
+        """The user-defined functions that a GRPO trainer calls."""
         return Rewards(self.execution)
 
     @cached_property
     def drawings(self) -> dict[cst.Expr, Drawing]:
-        """What the notebook draws or plays, by the statement that does, in order."""
+        """The drawings of the notebook, by statement, in order."""
         return drawings(self.execution)

@@ -14,7 +14,7 @@ from nb2ddp.facts.logins import (
     TOKEN_VARIABLE,
     given_tokens,
     login_of,
-    stands_for_token,
+    looks_like_placeholder,
     variable_of_command,
 )
 from nb2ddp.facts.values import resolved
@@ -23,25 +23,25 @@ from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import READS, SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree
 
-#: What a question says of an answer that may be left out.
+#: Words in a question whose answer is optional.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
-#: Tests that say no, and that say yes: `not x`, `x is None`, `x not in y`; `x`, `x is not None`, `x in y`.
+#: Negative tests and positive tests: `not x`, `x is None`, `x not in y`; `x`, `x is not None`, `x in y`.
 _NO = (cst.Not, cst.Is, cst.NotIn)
 _YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
-#: A variable's name, but none that only says where a notebook runs.
+#: The name of a variable, except one that only shows where a notebook runs.
 _VARIABLE = re.compile(r"\b(?!KAGGLE_KERNEL|COLAB_)[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A call that asks a person, who is not there in a job.
+    """A call that asks a person, which nobody can answer in a job.
 
     Attributes:
-        call: what asks.
-        variable: the environment variable that answers.
-        is_login: it logs in to a service, whose library reads the variable by itself.
-        may_skip: the notebook says that it goes on without an answer.
-        test: the test whether this variable is set, where nothing but its branch binds the answer.
+        call: the call that asks.
+        variable: the environment variable with the answer.
+        is_login: it logs in to a service whose library reads the variable.
+        may_skip: the notebook states or shows that it continues without an answer.
+        test: the test whether this variable is set, if only its branch binds the answer.
     """
 
     call: cst.Call
@@ -52,7 +52,7 @@ class Question:
 
 
 def questions(source: Source, effects: Effects) -> list[Question]:
-    """Every live call that asks a person, in order.
+    """Return all live calls that ask a person, in order.
 
     Args:
         source: the notebook's code.
@@ -74,12 +74,12 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 
 
 def _may_skip(tree: Tree, call: cst.Call) -> bool:
-    """Whether the notebook goes on without an answer: `if not key: key = None`, `input() or "me"`."""
+    """Return whether the notebook continues without an answer: `if not key: key = None`, `input() or "me"`."""
     answer = tree.extended(call, cst.Attribute, cst.Call)
     bound = tree.parents[answer]
     uses = [answer, *(tree.bound_uses(bound) if isinstance(bound, cst.Assign) else ())]
     tops = [tree.extended(use, cst.UnaryOperation, cst.NamedExpr) for use in uses]
-    return any(_MAY_SKIP.search(text) for text in _said(tree, call)) or any(
+    return any(_MAY_SKIP.search(text) for text in _wording(tree, call)) or any(
         (isinstance(test, cst.If) and test.test is top and not stops(tree, test))
         or (isinstance(test, cst.IfExp) and test.test is top)
         or (isinstance(test, cst.BooleanOperation) and test.left is top)
@@ -88,7 +88,7 @@ def _may_skip(tree: Tree, call: cst.Call) -> bool:
 
 
 def _test(tree: Tree, call: cst.Call, variable: str) -> cst.If | None:
-    """The test below which a question is asked where its variable is not set, where nothing else binds the answer."""
+    """Return the test that asks a question if its variable is not set; None if other code also binds the answer."""
     test = tree.around(call, cst.If)
     if test is None or test.orelse is not None or tree.parents[test] is not tree.module:
         return None
@@ -100,7 +100,7 @@ def _test(tree: Tree, call: cst.Call, variable: str) -> cst.If | None:
 
 
 def _missing(tree: Tree, call: cst.Call) -> list[str]:
-    """What the tests name that a call stands below: `X` of `if "X" not in os.environ:`, of `if x: ... else:`."""
+    """Return the texts that enclosing tests find missing: `X` of `if "X" not in os.environ:`, of `if x: ... else:`."""
     found: list[str] = []
     inner: cst.CSTNode = call
     for above in tree.ancestors(call):
@@ -114,26 +114,27 @@ def _missing(tree: Tree, call: cst.Call) -> list[str]:
     return found
 
 
-def _said(tree: Tree, call: cst.Call) -> list[str]:
-    """What a question says."""
+def _wording(tree: Tree, call: cst.Call) -> list[str]:
+    """Return the texts of a question."""
     texts = tree.texts(call)
     return [*texts, *(str(tree.literal(each.value)) for each in call.args)]
 
 
 def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
-    """The variable for an answer: one that the notebook sets or reads with it, or names in the question, or its own."""
+    """Return the variable for an answer: one that the notebook sets or reads with it, one in the question, or one
+    made from its name."""
     target = _target(tree, call, asking)
     uses, targets = list[cst.CSTNode]([call]), list[object]()
     if (assign := tree.around(call, cst.Assign)) is not None:
         targets += [environ_key(tree, each.target) for each in assign.targets]
         uses += [*tree.bound_uses(assign), *(each for each in tree.within(assign, cst.Call) if each is not call)]
     for use in uses:
-        taken = tree.around(use, cst.Assign)  # of `answer.strip()` too
+        taken = tree.around(use, cst.Assign)  # also for `answer.strip()`
         if taken is not None and taken.value is tree.extended(use, cst.Attribute, cst.Call):
             targets += [environ_key(tree, each.target) for each in taken.targets]
         if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
-    named = [match[0] for text in (*_said(tree, call), *_missing(tree, call)) for match in _VARIABLE.finditer(text)]
+    named = [match[0] for text in (*_wording(tree, call), *_missing(tree, call)) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := login_of(tree, above)[0])), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
     own = f"{own}_ANSWER" if own in SHELL_VARIABLES else own
@@ -141,7 +142,7 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
 
 
 def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode | None:
-    """What the answer is assigned to, or the keyword it is passed under."""
+    """Return the target to which the answer is assigned, or the keyword with which it is passed; None if unknown."""
     for above in tree.ancestors(call):
         if isinstance(above, cst.Arg) and above.keyword is not None:
             return above.keyword
@@ -156,20 +157,20 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
 def tokens_to_fill_in(
     tree: Tree, effects: Effects, settings: Iterable[tuple[cst.CSTNode, object, object]]
 ) -> dict[cst.BaseExpression, str]:
-    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens.
+    """Return the placeholders for tokens that the notebook always passes, with the variables that hold the tokens.
 
-    Of a `%env` it is the call that stands for it.
+    For a `%env`, the placeholder is the call that replaces the magic.
 
     Args:
         tree: the notebook's code.
         effects: what its calls do.
-        settings: what sets a variable, the variable, and the value.
+        settings: the node that sets a variable, the variable, and the value.
     """
     found = dict[cst.BaseExpression, str]()
     set_here = [each for each in settings if tree.is_live(each[0])]
-    is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb asks for no key
+    is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb needs no key
     for node, name, value in set_here:
-        is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and is_unconditional(tree, node)
+        is_open = isinstance(value, str) and looks_like_placeholder(value.strip("'\"")) and is_unconditional(tree, node)
         is_named = isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name)
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and is_named and is_open:
             found[node] = str(name)
@@ -180,9 +181,9 @@ def tokens_to_fill_in(
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
-    """The text that surely stands for a token that is given."""
+    """Return the text of a token if it is a placeholder that is always passed; else None."""
     text = resolved(tree, token)
     is_sure = is_unconditional(tree, token) and (text is token or tree.is_top_level(text))
     if not (is_sure and isinstance(text, cst.SimpleString)):
         return None
-    return text if stands_for_token(tree.literal(text)) else None
+    return text if looks_like_placeholder(tree.literal(text)) else None

@@ -1,9 +1,8 @@
 """Names and arguments of TRL and transformers that some of their releases do not have.
 
-`fields.json` says which release has what (`python -m tests.fields` makes it), `releases.toml` what to write instead.
-Unsloth takes older names of TRL's arguments itself, and leaves out those that are gone, with a warning
-(rl_config_compat.py and trainer.py of 2026.10.9): with it, of TRL only what is imported counts here, and arguments that
-came later.
+`fields.json` lists what each release has (`python -m tests.fields` makes it), `releases.toml` what to write instead.
+Unsloth accepts older names of TRL's arguments, and drops removed arguments with a warning (rl_config_compat.py and
+trainer.py of 2026.10.9). With Unsloth, only imported names of TRL and arguments that were added later count here.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _version = cache(Version)
 
 @cache
 def table() -> Mapping[str, Any]:
-    """What each release has, by library; see the top of `tests/fields.py`."""
+    """Return what each release has, by library; see the top of `tests/fields.py`."""
     read: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
     return read
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row of `releases.toml`, where the columns are explained."""
+    """A row of `releases.toml`, which explains its columns."""
 
     library: str
     name: str
@@ -55,32 +54,32 @@ class Change:
 
 
 def rows(kind: str) -> Sequence[Mapping[str, Any]]:
-    """The rows of `releases.toml` of a kind: "change" or "floor"."""
+    """Return the rows of `releases.toml` of a kind: "change" or "floor"."""
     found: Sequence[Mapping[str, Any]] = toml.tables(__file__)[kind]
     return found
 
 
 @cache
 def changes(library: str) -> dict[str, Change]:
-    """The rows of a library, by the name that each is for."""
+    """Return the rows of a library, by the name that each row describes."""
     return {row["name"]: Change(**row) for row in rows("change") if row["library"] == library}
 
 
 def successor(name: str) -> str:
-    """The argument that has taken the place of another, in every version that Unsloth takes; "" where none has."""
+    """Return the argument that replaces another in every version that Unsloth allows; "" if there is none."""
     row = changes("transformers").get(name)
     return row.instead if row is not None else ""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A name that a notebook takes from a library, and when it was there.
+    """A name that a notebook uses from a library, and the releases that have it.
 
     Attributes:
-        node: where it stands.
+        node: the node that uses it.
         library: "trl" or "transformers".
-        name: of an argument, or of what is imported.
-        spans: the first and the last release of each time in which it was there; "" for one that lasts.
+        name: the argument or the imported name.
+        spans: the first and last release of each period in which the library has it; "" if a period has no end.
     """
 
     node: cst.CSTNode
@@ -89,33 +88,33 @@ class Use:
     spans: tuple[tuple[str, str], ...]
 
     def last_before(self, release: str) -> str:
-        """The last release that had it before one that does not; "" where it came later."""
+        """Return the last release with the name before a release without it; "" if it was added later."""
         return next((last for first, last in reversed(self.spans) if Version(first) < Version(release)), "")
 
     @property
     def successor(self) -> str:
-        """The argument that has taken its place; see `successor`."""
+        """The argument that replaces it; see the function `successor`."""
         return successor(self.name)
 
     @property
     def home(self) -> str:
-        """The module of `trl.experimental` that the newest TRL has it in, or ""."""
+        """The module of `trl.experimental` that contains it in the newest TRL, or ""."""
         return str(table()["trl"]["experimental"].get(self.name, ""))
 
     def is_in(self, release: str) -> bool:
-        """Whether a release has it."""
+        """Return whether a release has it."""
         at = _version(release)
         return any(_version(first) <= at and (not last or at <= _version(last)) for first, last in self.spans)
 
 
 def uses_unsloth(tree: Tree) -> bool:
-    """True where live code imports Unsloth, whatever for."""
+    """Return whether live code imports Unsloth, for any purpose."""
     return any(tree.is_live(statement) for statement, *_ in tree.imports("unsloth"))
 
 
 def uses(tree: Tree) -> Iterator[Use]:
-    """What a notebook takes from TRL and transformers."""
-    for statement, module, _ in tree.imports("trl"):  # of TRL itself, of its models and its trainers
+    """Yield the names that a notebook uses from TRL and transformers."""
+    for statement, module, _ in tree.imports("trl"):  # from TRL, its models and its trainers
         is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
         is_certain = tree.is_live(statement) and tree.around(statement, cst.Try) is None
         if is_theirs and is_certain and not isinstance(statement.names, cst.ImportStar):
@@ -128,16 +127,16 @@ def uses(tree: Tree) -> Iterator[Use]:
                 yield from _given(argument, made, is_lenient)
 
 
-#: What a release lacks, the releases that a job may have, and the versions that are asked for.
+#: A name that a release lacks, the releases that a job may have, and the requested versions.
 Lacked = tuple[Use, tuple[str, ...], str]
 
 
 def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
-    """What the newest release that a job may have lacks, with these releases and the versions that are asked for.
+    """Yield the names that the newest of the releases that a job may have lacks, with these and the requested versions.
 
     Args:
-        tree: the notebook.
-        text: of its cells.
+        tree: the notebook's code.
+        text: the text of its cells.
     """
     of_library = {library: available(tree, text, library) for library in ("transformers", "trl")}
     for use in uses(tree):
@@ -147,21 +146,21 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
 
 
 def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
-    """What a notebook needs of a library, that with the oldest last release first."""
+    """Return what a notebook needs of a library, in the order of the last release that has it."""
     found = [use for use in uses(tree) if use.library == library and not use.successor]
     return sorted(found, key=lambda use: max((n for n, each in enumerate(releases) if use.is_in(each)), default=-1))
 
 
 def fitting(tree: Tree, library: str, releases: tuple[str, ...]) -> tuple[str, ...]:
-    """The releases, of those that a job may have, that have all that a notebook needs; all if none has."""
+    """Return those of the given releases that have all that a notebook needs; all of them if none does."""
     found = needed(tree, library, releases)
     return tuple(release for release in releases if all(use.is_in(release) for use in found)) or releases
 
 
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
-    """What an argument of a config or a trainer needs, of which those of TRL inherit transformers' arguments.
+    """Yield the name that an argument of a config or trainer uses; those of TRL inherit transformers' arguments.
 
-    Of an argument of TRL's that Unsloth hands on or leaves out (`is_lenient`), it counts since when it is there.
+    For an argument of TRL that Unsloth passes on or drops (`is_lenient`), only the first release with it matters.
     """
     name = argument.keyword.value if argument.keyword else ""
     parent = "Trainer" if made["trainer"] else "TrainingArguments"
@@ -178,14 +177,14 @@ def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
-    """The releases that a job may have, the oldest first.
+    """Return the releases that a job may have, the oldest first.
 
-    Where Unsloth takes none as old as asked for, the last is the one that most notebooks pin.
+    If Unsloth allows no release as old as requested, the last one is that which most notebooks pin.
 
     Args:
         library: "trl" or "transformers".
-        asked: the versions that the notebook asks for; "" for any.
-        with_unsloth: True leaves out those that Unsloth does not take.
+        asked: the versions that the notebook requests; "" for any.
+        with_unsloth: whether to leave out releases that Unsloth does not allow.
     """
     releases = _accepted(library) if with_unsloth else table()[library]["releases"]
     bounds = SpecifierSet(f"<={tables()['pinned'][library]}" if with_unsloth and is_too_old(library, asked) else asked)
@@ -193,7 +192,7 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
 
 
 def is_too_old(library: str, asked: str) -> bool:
-    """Whether Unsloth takes no release of a library as old as a notebook asks for."""
+    """Return whether Unsloth allows no release of a library as old as a notebook requests."""
     bounds, oldest = SpecifierSet(asked), Version(_accepted(library)[0])
     named = [Version(part.version.removesuffix(".*")) for part in bounds]
     is_none = not any(_has_minor(bounds, release) for release in _accepted(library))
@@ -202,16 +201,16 @@ def is_too_old(library: str, asked: str) -> bool:
 
 @cache
 def _accepted(library: str) -> tuple[str, ...]:
-    """The releases of a library that Unsloth takes, the oldest first."""
+    """Return the releases of a library that Unsloth allows, the oldest first."""
     allowed = SpecifierSet(tables()["allowed"][library])
     return tuple(release for release in table()[library]["releases"] if _has_minor(allowed, release))
 
 
 def asked_for(text: str, library: str) -> str:
-    """The versions of a library that a notebook's text names last; "" for any.
+    """Return the versions of a library that a notebook's text names last; "" for any.
 
     Args:
-        text: of its cells, with the versions that it binds to names: of `pip install trl=={version}`.
+        text: the text of its cells, with the versions in `pip install trl=={version}` filled in.
         library: "trl" or "transformers".
     """
     text = re.sub(rf"\b{library}(\.git)?@v(\d[\d.]*\d)", rf"{library}==\2", text)  # a tag of its repository
@@ -223,12 +222,12 @@ def asked_for(text: str, library: str) -> str:
 
 
 def trl_beside(trl: str, transformers: str, with_unsloth: bool) -> str:
-    """The versions of TRL that need no later transformers; those that are asked for where that leaves none.
+    """Return the requested versions of TRL that need no later transformers; all requested ones if none is left.
 
     Args:
-        trl: the versions of TRL that the notebook asks for; "" for any.
-        transformers: those of transformers.
-        with_unsloth: True leaves out those that Unsloth does not take.
+        trl: the versions of TRL that the notebook requests; "" for any.
+        transformers: the versions of transformers that it requests; "" for any.
+        with_unsloth: whether to leave out versions that Unsloth does not allow.
     """
     last = next(reversed(taken("transformers", transformers, with_unsloth)), "")
     first = next(
@@ -240,7 +239,7 @@ def trl_beside(trl: str, transformers: str, with_unsloth: bool) -> str:
 
 
 def available(tree: Tree, text: str, library: str) -> tuple[str, ...]:
-    """The releases of a library that a job may have, the oldest first."""
+    """Return the releases of a library that a job may have, the oldest first."""
     asked, with_unsloth = asked_for(text, library), uses_unsloth(tree)
     if library == "trl":
         asked = trl_beside(asked, asked_for(text, "transformers"), with_unsloth)
@@ -248,7 +247,7 @@ def available(tree: Tree, text: str, library: str) -> tuple[str, ...]:
 
 
 def _has_minor(bounds: SpecifierSet, release: str) -> bool:
-    """Whether bounds take a release, or another one of its minor version: the table has one of each."""
+    """Return whether bounds allow a release, or another of its minor version: the table has one release of each."""
     minor = Version(release).release[:2]
     named = [part for part in bounds if part.operator in ("==", "<=") and not part.version.endswith(".*")]
     return bounds.contains(release, True) or any(

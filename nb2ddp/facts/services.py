@@ -12,29 +12,29 @@ from nb2ddp.syntax.arguments import entry
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword
 
-#: A class: what it makes may ask later.
+#: A class: its objects may ask later.
 _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
-#: Where a client stands that nothing asks.
+#: Nodes that take a client without asking it anything.
 _IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparison)
-#: What gives an open connection, which no other process can take.
+#: Functions that return an open connection, which no other process can use.
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
 
-#: The variable that says which GPUs a program sees.
+#: The variable that selects the GPUs that a program sees.
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
-    """The calls that ask a service, where a call makes a client: through it, or through what it is handed to.
+    """Return the calls that ask a service through the client that a call makes, or through an object that takes it.
 
-    The call itself where it makes none, or where the client is handed to what may ask, unseen.
+    Return the call itself if it makes no client, or if unknown code takes the client and may ask.
     """
     if not _CLASS.fullmatch(tree.qualified(call.func)):
         return [call]
     ends = list[cst.CSTNode]()
 
     def kept(client: cst.CSTNode) -> list[cst.CSTNode]:
-        """Where a client goes on: to the uses of what it is bound to, and to what a class makes of it."""
-        # also one that a condition chooses: `OpenAI() if key else None`
+        """Return the next places of a client: the uses of its name, or the object that a class makes with it."""
+        # a condition may choose the client: `OpenAI() if key else None`
         above = tree.parents[tree.extended(client, cst.IfExp, cst.BooleanOperation)]
         user = argument_of(tree, client)
         if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)) and (uses := tree.kept_uses(above)):
@@ -50,11 +50,11 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
 
 
 def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
-    """Return the numbers of GPUs, but the first, that a call gives to the program it starts, by `CUDA_VISIBLE_DEVICES`.
+    """Return the numbers of the GPUs, except GPU 0, that a call gives its program through `CUDA_VISIBLE_DEVICES`.
 
     Args:
         tree: the notebook's code.
-        call: what starts a program.
+        call: the call that starts a program.
         command: the program's command line.
     """
     given = re.findall(rf"\b{_GPUS}=[\"']?([\d,]+)", command)
@@ -69,21 +69,21 @@ def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:
-    """True for what makes a client or opens a connection, which no other process can take."""
+    """Return whether a node makes a client or opens a connection, which no other process can use."""
     name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
     return bool(_CONNECTIONS.fullmatch(name) or _CLASS.fullmatch(name))
 
 
 def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
-    """The call of a method of a value, or of something in it: `value.chat.create(...)`."""
+    """Return the call of a method of a value, or of a part of it: `value.chat.create(...)`; None for none."""
     top = tree.extended(value, cst.Attribute)
     return None if top is value else tree.call_of(top)
 
 
 def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
-    """What of a question's answer other processes can be given: `get(url).json()`; None where they can take nothing.
+    """Return the part of an answer that can be sent to other processes: `get(url).json()`; None for none.
 
-    They cannot take an open connection, nor what is still awaited.
+    An open connection, or a result that is still awaited, cannot be sent.
     """
     top = cast(cst.BaseExpression, tree.extended(call, cst.Attribute, cst.Subscript, cst.Call))
     above = tree.parents[top]

@@ -1,4 +1,4 @@
-"""Parse IPython shell commands: what they run, and the Python that does the same."""
+"""Parse IPython shell commands, and write Python that does the same."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from IPython.utils.text import DollarFormatter
 from nb2ddp.facts.commands import without_comment
 
 _BRACED_NAME = re.compile(r"(?<![\w$@{])\{([A-Za-z_]\w*)\}(?!\})")
-#: Programs with braces of their own.
+#: Programs that use braces.
 _OWN_BRACES = re.compile(r"\b(awk|xargs|jq|parallel|fd)\b")
 _UNZIP = re.compile(r"\bunzip((?:\s+-\w+)*)(?=\s+[^-\s])")
-#: What bash understands and a plain sh does not.
+#: Syntax that bash understands and plain sh does not.
 _BASH = re.compile(
     r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
 )
@@ -24,7 +24,7 @@ _BASH = re.compile(
 
 @dataclass(frozen=True)
 class Run:
-    """A shell command as Python: an expression for its text, and how it is to be run."""
+    """A shell command as Python: an expression for its text, and how to run it."""
 
     expression: str
     background: bool
@@ -32,12 +32,12 @@ class Run:
 
     @property
     def run(self) -> str:
-        """The statement that runs it, as the notebook does: a failing command does not stop the script."""
+        """The statement that runs the command as the notebook does: a failure does not stop the script."""
         return f"subprocess.{'Popen' if self.background else 'run'}({self._arguments})"
 
     @property
     def lines(self) -> str:
-        """The expression for the lines it prints."""
+        """The expression for the lines that it prints."""
         return f"subprocess.run({self._arguments}, capture_output=True, text=True).stdout.splitlines()"
 
     @property
@@ -48,12 +48,12 @@ class Run:
 def parse(command: str, is_bound: Callable[[str], bool]) -> Run:
     """Turn a command of the notebook into Python.
 
-    `{name}` and `$name` are filled in where the notebook has bound the name, as IPython does; any other brace or
-    dollar is the shell's own, and then, as in IPython, nothing of the command is filled in.
+    `{name}` and `$name` are filled in if the notebook has bound the name, as IPython does. Any other brace or dollar
+    belongs to the shell; then, as in IPython, nothing in the command is filled in.
 
     Args:
-        command: what the shell would be given.
-        is_bound: true for a name that the notebook binds where the command stands.
+        command: the text for the shell.
+        is_bound: returns whether the notebook has bound a name at the command.
     """
     text = without_comment(command)
     background = text.endswith("&") and not text.endswith("&&")
@@ -63,7 +63,7 @@ def parse(command: str, is_bound: Callable[[str], bool]) -> Run:
 
 
 def undefined(command: str, is_bound: Callable[[str], bool]) -> list[str]:
-    """Names in braces that nothing defines at a place, and that no shell reads there: `{HF_TOKEN}`."""
+    """Return the names in braces that are not bound, and that no shell reads there: `{HF_TOKEN}`."""
     if _OWN_BRACES.search(command):
         return []
     names = dict.fromkeys(match[1] for match in _BRACED_NAME.finditer(without_comment(command)))
@@ -71,25 +71,25 @@ def undefined(command: str, is_bound: Callable[[str], bool]) -> list[str]:
 
 
 def rerun(command: str) -> str:
-    """A command that asks nobody when it runs a second time: `unzip` would, before it replaces a file."""
+    """Return a command that does not ask when it runs again: `unzip` would ask before it replaces a file."""
     return _UNZIP.sub(lambda match: match[0] if set("lnoptvzZ") & set(match[1]) else f"unzip -n{match[1]}", command)
 
 
 def trailing_comment(command: str) -> str:
-    """The `# comment` at the end of a command of one line; empty where there is none."""
+    """Return the `# comment` at the end of a one-line command; empty if there is none."""
     return "" if "\n" in command else command[len(without_comment(command)) :].strip()
 
 
 def _expression(text: str, is_bound: Callable[[str], bool]) -> str:
     try:
         parsed = list(DollarFormatter().parse(text))
-    except ValueError:  # a brace that is the shell's own
+    except ValueError:  # a brace for the shell
         return quoted(text)
     names = [name for _, name, _, _ in parsed if name is not None]
     if not all(_is_filled(name, is_bound) for name in names) or any(
         "." in name and f"${name}" in text for name in names
     ):
-        return quoted(text)  # as IPython: where one is unknown, nothing is filled in; `$name.txt` has no such attribute
+        return quoted(text)  # as in IPython, one unknown name prevents all filling in; `$name.txt` is no attribute
     pieces: list[tuple[str, str | None]] = []
     for literal, name, spec, conversion in parsed:
         form = (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
@@ -112,7 +112,7 @@ def _fstring(pieces: list[tuple[str, str | None]]) -> str:
 
 
 def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
-    """True for a Python expression all of whose names the notebook (or Python) binds."""
+    """Return whether the notebook or Python binds all names of a Python expression."""
     try:
         expression = ast.parse(inside.strip(), mode="eval")
     except (SyntaxError, ValueError):
@@ -122,12 +122,12 @@ def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
 
 
 def quoted(text: str) -> str:
-    """A plain Python string literal for a text, in the quotes that need the fewest escapes and read like the text."""
+    """Return a plain Python string literal for a text, in the quotes that need the fewest escapes."""
     quote = _quote(text) if all(each.isprintable() or each in "\n\t" for each in text) else ""
     return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}" if quote else repr(text)
 
 
 def _quote(text: str) -> str:
-    """The quotes between which a text can stand without an escape; empty where there are none."""
+    """Return quotes that a text fits between without an escape; empty if there are none."""
     quotes = ('"', "'", '"""', "'''") if text.isprintable() else ('"""', "'''")
     return next((q for q in quotes if q not in text and q[0] not in text[:1] and not text.endswith((q[0], "\\"))), "")

@@ -1,4 +1,4 @@
-"""Sounds of data sets: where the code has datasets decode them."""
+"""Sounds of data sets: the places where datasets decodes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYS = frozenset({"array", "sampling_rate"})
 
 
 def sounds(tree: Tree) -> list[cst.CSTNode]:
-    """Return where the code makes a column one of sounds, and then what it reads the sounds of loaded rows from."""
+    """Return the calls that make a column one of sounds, then the nodes from which code reads sounds of loaded rows."""
     calls = list(tree.live(cst.Call))
     casts = [call for call in calls if _SOUND.fullmatch(tree.qualified(call.func))]
     loads_rows = any(tree.qualified(call.func) in _ROWS for call in calls)

@@ -1,4 +1,4 @@
-"""State that code leaves in memory, and that other ranks would miss if one rank ran it for all."""
+"""State that code leaves in memory, and that other ranks would lack if one rank ran the code for all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nb2ddp.syntax.tree import Statement
 
 
 class Traces:
-    """Whether statements and functions change what is read elsewhere.
+    """Tells whether statements and functions change state that other code reads.
 
     Args:
-        training: where it trains.
-        effects: what its calls do.
+        training: the notebook's training calls.
+        effects: what the notebook's calls do.
     """
 
     def __init__(self, training: Training, effects: Effects) -> None:
@@ -28,7 +28,7 @@ class Traces:
         return [call for call in self.tree.within(code, cst.Call) if self.tree.is_live(call)]
 
     def leaves(self, statement: Statement) -> bool:
-        """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
+        """Return whether a statement binds or changes state for other code, changes a random generator, or jumps."""
         calls = self._calls(statement)
         return (
             self.tree.is_bound_for_later(statement)
@@ -39,7 +39,7 @@ class Traces:
         )
 
     def _leads_elsewhere(self, statement: Statement) -> bool:
-        """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
+        """Return whether a statement returns from the enclosing function, or breaks or continues an enclosing loop."""
         tree, function = self.tree, self.tree.function(statement)
         jumps = [*tree.within(statement, cst.Break), *tree.within(statement, cst.Continue)]
         loops = [loop for jump in jumps if (loop := tree.around(jump, cst.For, cst.While)) is not None]
@@ -47,18 +47,18 @@ class Traces:
         return out or any(tree.function(each) is function for each in tree.within(statement, cst.Return))
 
     def only_writes(self, function: cst.FunctionDef) -> bool:
-        """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
+        """Return whether a function leaves no trace, and calls no function that acts and has other callers."""
         functions = [function, *called(self.tree, function)]
         shared = any(self._acts_for_others(callee, functions) for callee in functions[1:])
         return not shared and all(map(self._leaves_no_trace, functions))
 
     def _acts_for_others(self, function: cst.FunctionDef, users: list[cst.FunctionDef]) -> bool:
-        """True for a function that acts and that others call beside these."""
+        """Return whether a function acts and has callers other than these."""
         alone = all(self.tree.function(call) in users for call in self.tree.calls_of(function))
         return not alone and any(self._does(call) & Does.ACT for call in self.tree.within(function, cst.Call))
 
     def _leaves_no_trace(self, function: cst.FunctionDef) -> bool:
-        """True for a function that changes nothing of others, as far as its own lines tell."""
+        """Return whether the lines of a function, without its callees, change nothing outside it."""
         tree, calls = self.tree, self._calls(function.body)
         given = {param.name.value for param in tree.within(function.params, cst.Param)}
         return (
@@ -68,9 +68,9 @@ class Traces:
         )
 
     def _keeps_to_itself(self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None) -> bool:
-        """True for code that moves no generator but by sampling answers, and changes only what it has made itself.
+        """Return whether code changes only objects that it made, and no random generator except to sample answers.
 
-        A change is of `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`.
+        The changed object is `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`.
         """
         tree = self.tree
         moves = Does.DRAW | Does.SEED
@@ -84,9 +84,9 @@ class Traces:
         return all(self._is_its_own(code, owner) for owner in (*changed, *filter(None, owners)))
 
     def _is_its_own(self, code: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """True for an object that code has made: bound there to what a call or a display gives, or opened.
+        """Return whether code made an object: it binds it to the result of a call or to a display, or opens it.
 
-        What a method of an object gives belongs to whom the object does: `known.get("a")`, but not `json.load(file)`.
+        The result of a method belongs to the owner of its receiver: `known.get("a")`, but not `json.load(file)`.
         """
 
         def owner(node: cst.CSTNode) -> cst.CSTNode | None:
@@ -98,7 +98,7 @@ class Traces:
         return made is not None and not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
 
     def _made_in(self, code: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
-        """What code binds a name to, `figure, axes = subplots()` too, or the `with` that does; of `x.a[0]`, of `x`."""
+        """Return what code binds a name to, also by `figure, axes = plots()`, or its `with`; for `x.a[0]`, of `x`."""
         node = root_of(node)
         binding, (start, end) = self.tree.binding(node), self.tree.span(code)
         if binding is None or not start <= binding.offset < end:
@@ -108,9 +108,9 @@ class Traces:
         return binding.node if isinstance(binding.node, cst.WithItem) else binding.value
 
     def _is_harmless(self, code: cst.CSTNode, calls: list[cst.Call]) -> bool:
-        """True where the calls on lines of their own write, ask, tell something, or change what the code has made.
+        """Return whether calls that are statements only write, ask, report, or change objects that the code made.
 
-        In a test or a loop also the methods that give a name a value: `added = tokenizer.add_tokens(tokens)`.
+        In a test, loop or `try`, this includes methods whose result is bound: `added = tokenizer.add_tokens(tokens)`.
         """
         tree, act, is_block = self.tree, Does.ACT | Does.TELL | Does.ASK, isinstance(code, (cst.If, cst.For, cst.Try))
         lines = [call for call in calls if isinstance(tree.parents[call], cst.Expr)]

@@ -1,4 +1,4 @@
-"""What expressions stand for: one walk through names, entries, attributes, parameters, texts, paths and arithmetic."""
+"""Values of expressions, resolved through names, entries, attributes, parameters, texts, paths and arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nb2ddp.syntax.arguments import entry
 from nb2ddp.syntax.tree import ADDING, Tree, argument, keyword, method, own_class
 
 Number = int | float
-#: What stands in a text for what is unknown.
+#: The placeholder for an unknown part of a text.
 ANY = "*"
 _ARITHMETIC: dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number]] = {
     cst.Add: operator.add,
@@ -23,26 +23,26 @@ _ARITHMETIC: dict[type[cst.BaseBinaryOp], Callable[[Number, Number], Number]] = 
     cst.FloorDivide: operator.floordiv,
 }
 _FUNCTIONS: dict[str, Callable[..., Number]] = {"int": int, "max": max, "min": min}
-#: What makes rows of a list or of a dictionary of columns.
+#: Functions that make rows from a list or from a dictionary of columns.
 _TABLES = frozenset(
     {"datasets.Dataset.from_list", "datasets.Dataset.from_dict", "datasets.Dataset.from_pandas", "pandas.DataFrame"}
 )
-#: Methods of a data set that keep the number of its rows; `map` may drop rows where it also drops columns.
+#: Methods of a data set that keep the number of its rows; `map` may drop rows if it also drops columns.
 _KEEPING = frozenset({"map", "shuffle", "select_columns", "rename_column", "rename_columns", "cast_column"})
-#: How many expressions lead to rows, at most.
+#: The maximum number of expressions that lead to rows.
 _DEPTH = 12
 _PATHS = frozenset({"os.path.join", "pathlib.Path", "str"})
-#: A name in braces or behind `$`, which IPython fills in.
+#: A name in braces or after `$`, which IPython fills in.
 _FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
 class Value:
-    """What an expression stands for.
+    """The value of an expression.
 
     Attributes:
-        text: as a text, with `*` for what is unknown.
-        number: as a number; None where it is unknown, or depends on a test.
+        text: the value as text, with `*` for unknown parts.
+        number: the value as a number; None if it is unknown or depends on a test.
     """
 
     text: str = ANY
@@ -50,10 +50,10 @@ class Value:
 
 
 def evaluate(tree: Tree, node: cst.BaseExpression, above: tuple[cst.CSTNode, ...] = ()) -> Value:
-    """Return what an expression stands for; `above` are the expressions that it is a part of."""
-    chain = tree.followed(node, lambda link: _stands_for(tree, link))
+    """Return the value of an expression; `above` are the expressions that contain it."""
+    chain = tree.followed(node, lambda link: _resolve_step(tree, link))
     value = chain[-1]
-    if value in above:  # a name that is made of itself
+    if value in above:  # a name whose value depends on itself
         return Value()
 
     def part(node: cst.BaseExpression) -> Value:
@@ -87,7 +87,7 @@ def evaluate(tree: Tree, node: cst.BaseExpression, above: tuple[cst.CSTNode, ...
 
 
 def _piece(tree: Tree, piece: cst.BaseFormattedStringContent, part: Callable[[cst.BaseExpression], Value]) -> str:
-    """Return what a piece of an f-string adds to it."""
+    """Return the text that a piece of an f-string adds to it."""
     if isinstance(piece, cst.FormattedStringText):
         return tree.content(piece)
     expression = cst.ensure_type(piece, cst.FormattedStringExpression)
@@ -95,7 +95,7 @@ def _piece(tree: Tree, piece: cst.BaseFormattedStringContent, part: Callable[[cs
 
 
 def _worked_out(function: Callable[..., Number] | None, values: Sequence[Value]) -> Number | None:
-    """Return the result of arithmetic; None where it fails, or where a number is unknown."""
+    """Return the result of arithmetic; None if it fails or a number is unknown."""
     numbers = [each.number for each in values]
     try:
         return None if function is None or None in numbers else function(*numbers)
@@ -104,12 +104,12 @@ def _worked_out(function: Callable[..., Number] | None, values: Sequence[Value])
 
 
 def number(tree: Tree, node: cst.BaseExpression) -> Number | None:
-    """Return the number that an expression stands for; None where it is unknown, or depends on a test."""
+    """Return the value of an expression as a number; None if it is unknown or depends on a test."""
     return evaluate(tree, node).number
 
 
 def rows_written(tree: Tree, node: cst.BaseExpression, depth: int = _DEPTH) -> int:
-    """Return the number of rows of a list or a data set that the code writes out; 0 where it is unknown."""
+    """Return the number of rows of a list or data set that the code writes out; 0 if unknown."""
     source: cst.BaseExpression | None = None
     times: Number | None = 1
     match node:
@@ -132,29 +132,29 @@ def rows_written(tree: Tree, node: cst.BaseExpression, depth: int = _DEPTH) -> i
 
 
 def texts_of(tree: Tree, node: cst.BaseExpression) -> list[str]:
-    """Return the texts that an expression may stand for, with `*` for what is unknown."""
+    """Return the texts that an expression may have as its value, with `*` for unknown parts."""
     return list(dict.fromkeys(evaluate(tree, each).text for each in values(tree, node))) or [ANY]
 
 
 def values(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return what an expression stands for: of a parameter, what calls pass to it."""
+    """Return the expressions to which an expression resolves: for a parameter, those that calls pass to it."""
     value = resolved(tree, node)
     param = tree.definition(value)
     return [resolved(tree, each) for each in passed(tree, param)] if isinstance(param, cst.Param) else [value]
 
 
 def resolved(tree: Tree, node: cst.BaseExpression, pending: tuple[cst.CSTNode, ...] = ()) -> cst.BaseExpression:
-    """Return what an expression stands for through names, entries and attributes: `Path("out")` of `paths["out"]`.
+    """Return the expression to which names, entries and attributes resolve: `Path("out")` for `paths["out"]`.
 
-    `pending` holds the expressions whose resolution asks for this one: `f = f.name` stands for itself.
+    `pending` holds the expressions whose resolution needs this one: `f = f.name` resolves to itself.
     """
     if node in pending:
         return node
-    return tree.followed(node, lambda link: _stands_for(tree, link, (*pending, node)))[-1]
+    return tree.followed(node, lambda link: _resolve_step(tree, link, (*pending, node)))[-1]
 
 
 def filled(tree: Tree, text: str) -> str:
-    """Return a text with `{name}` and `$name` replaced where the code binds the name once, to a text or a path."""
+    """Return a text with `{name}` and `$name` filled in if the code binds the name once, to a text or a path."""
 
     def fill(name: re.Match[str]) -> str:
         bound = tree.bindings(name[1] or name[2])
@@ -164,10 +164,10 @@ def filled(tree: Tree, text: str) -> str:
     return _FILLED.sub(fill, text)
 
 
-def _stands_for(
+def _resolve_step(
     tree: Tree, node: cst.BaseExpression, pending: tuple[cst.CSTNode, ...] = ()
 ) -> cst.BaseExpression | None:
-    """Return what a name is bound to, what a dictionary has under a key, or what an object keeps as an attribute."""
+    """Return the value of a name's binding, of a dictionary's key or of an object's attribute; None if unknown."""
     match node:
         case cst.Name():
             return binding.value if (binding := tree.binding(node)) is not None else None
@@ -181,7 +181,7 @@ def _stands_for(
 
 
 def _is_chosen(tree: Tree, node: cst.BaseExpression) -> bool:
-    """Return whether a test decides what a name stands for."""
+    """Return whether a test decides the value of a name."""
     binding = tree.binding(node)
     if binding is None or binding.value is None or tree.is_top_level(binding.node):
         return False
@@ -199,7 +199,7 @@ def _entry(
 
 
 def attribute(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:
-    """Return what an object of a user-defined class keeps as an attribute that one assignment sets: `self.path`."""
+    """Return the value of an attribute of a user-defined class that exactly one assignment sets: `self.path`."""
     owner = own_class(tree, node)
     targets = [] if owner is None else tree.setting(node.attr.value)
     of_it = [each for each in targets if own_class(tree, each.targets[0].target) in (owner, None)]
@@ -207,7 +207,7 @@ def attribute(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:
 
 
 def _field(tree: Tree, node: cst.Attribute, pending: tuple[cst.CSTNode, ...]) -> cst.BaseExpression | None:
-    """Return what an object or a class has as an attribute from where it is made, if no other line sets it."""
+    """Return the value that an attribute gets when its object or class is made, if no other line sets it."""
     name, made = node.attr.value, resolved(tree, node.value, pending)
     if any(isinstance(tree.parents[each], (cst.AssignTarget, cst.AugAssign)) for each in tree.attributes(name)):
         return None
@@ -225,7 +225,7 @@ def _field(tree: Tree, node: cst.Attribute, pending: tuple[cst.CSTNode, ...]) ->
 
 
 def _called(tree: Tree, call: cst.Call) -> cst.FunctionDef | None:
-    """Return the user-defined function that a call runs: by its name, a method, the `__init__` of a class."""
+    """Return the user-defined function that a call runs: a function, a method, or the `__init__` of a class."""
     definition = tree.definition(call.func)
     if isinstance(definition, cst.FunctionDef):
         return definition
@@ -237,7 +237,7 @@ def _called(tree: Tree, call: cst.Call) -> cst.FunctionDef | None:
 
 
 def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
-    """Return what calls pass to a parameter, or its default; nothing for a method some of whose calls are unknown."""
+    """Return the expressions that calls pass to a parameter, or its default; none for a method with unknown calls."""
     function, name = tree.function(param), param.name.value
     if function is None:
         return []
@@ -248,7 +248,7 @@ def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
         if not all(call is not None and _called(tree, call) is not None for call in calls):
             return []
         is_static = any(tree.text(each.decorator) == "staticmethod" for each in function.decorators)
-        names = names if is_static else names[1:]  # the object stands before what its method is passed
+        names = names if is_static else names[1:]  # a call passes the object first, without an argument
     arguments = [argument(call, name, names.index(name) if name in names else None) for call in own]
     given = [param.default if each is None else each.value for each in arguments]
     return [each for each in given if each is not None]

@@ -1,4 +1,4 @@
-"""Reading notebooks: cells, IPython's forms, lines of the file.
+"""Read notebooks: cells, IPython's forms, lines of the file.
 
-Imports no other room.
+It imports no other room.
 """

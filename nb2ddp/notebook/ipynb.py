@@ -16,16 +16,16 @@ from nb2ddp.toml import tomllib
 
 CellKind = Literal["code", "markdown", "raw"]
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
-#: A member that may be a cell's source; within a string its quotes would be escaped.
+#: A member that may be a cell's source; inside a string its quotes would be escaped.
 _SOURCE = re.compile(rf'"(?:source|input)"\s*:\s*({_STRING.pattern}|\[(?:\s*{_STRING.pattern}\s*,?)*\s*\])')
 _LINE_END = re.compile(r"\r\n?|\n")
 #: The blanks before the first code of a cell.
 _INDENT = re.compile(r"\s*?^([ \t]+)\S", re.MULTILINE)
 #: The expression of https://packaging.python.org/en/latest/specifications/inline-script-metadata/.
 BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
-#: How a value that is an image of PIL's begins, which the file may hold as lines; one that holds images does not.
+#: The beginning of the text of a PIL image, which the file may store as lines; the text of a list of images differs.
 _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
-#: What an output that shows a GPU says.
+#: Text of an output that shows a GPU's memory.
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 
 
@@ -34,11 +34,11 @@ class Cell:
     """One cell. Cells count from 1, Markdown cells included.
 
     Attributes:
-        lines: the line of the file, from 1, of each line of the source; empty where that is not found.
-        indent: by how many columns the file indents them; None where it holds them as JSON.
-        shows: whether the value of its last expression is among its saved outputs; None where it was not run.
-        shows_image: whether that value is an image of PIL's.
-        failed: the error among its saved outputs, in a line; empty where it has none.
+        lines: the line number in the file, from 1, of each line of the source; empty if unknown.
+        indent: the number of columns by which the file indents the lines; None if the file is JSON.
+        shows: whether the value of its last expression is among its saved outputs; None if it was not run.
+        shows_image: whether that value is a PIL image.
+        failed: the error among its saved outputs, on one line; empty if there is none.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Metadata:
     """The packages that a Python file requires.
 
     Attributes:
-        dependencies: requirements, as `pip` takes them.
+        dependencies: requirements, as `pip` accepts them.
         requires_python: the accepted versions of Python, such as `>=3.10`; empty for any.
     """
 
@@ -68,8 +68,8 @@ class Metadata:
 class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
-    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
-    outputs say of a GPU's memory, with the cell's number.
+    `gpu` is the GPU on which Colab or Kaggle ran it, by their name for it; empty if neither names one. `shown` has the
+    saved outputs that show a GPU's memory, each with its cell's number.
     """
 
     name: str
@@ -119,7 +119,7 @@ def parse_notebook(text: str, name: str) -> Notebook:
         is_current = bare["nbformat"] == 4
         node = nbformat.v4.to_notebook(bare) if is_current else nbformat.reads(json.dumps(bare), as_version=4)
         nbformat.validate(node, relax_add_props=True)
-    except Exception as error:  # whatever its upgrades from older versions raise, which assume much
+    except Exception as error:  # nbformat's upgrades of older versions may raise anything
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
     language = _language(node)
@@ -139,19 +139,19 @@ def parse_notebook(text: str, name: str) -> Notebook:
 def _gpu(metadata: Any) -> str:
     """Return the GPU in the metadata of Colab (`gpuType`) or Kaggle (`accelerator`); empty if there is none.
 
-    Colab names it since 2023. Older notebooks only say that they use a GPU: a T4, unless it was paid for.
+    Colab names it since 2023. Older notebooks only state that they use a GPU: a T4, unless the user paid for another.
     """
-    named = _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
+    named = _metadata_values(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
     is_free = isinstance(metadata.get("colab"), dict) and metadata.get("accelerator") == "GPU"
     return next((name for name in named if name != "none"), "T4" if is_free else "")
 
 
 def _saved(cell: dict[str, Any], was_run: bool) -> dict[str, Any]:
-    """Return what the saved outputs of a cell tell, as fields of `Cell`.
+    """Return the fields of `Cell` that come from the saved outputs of a cell.
 
     Args:
-        cell: the cell, as the file holds it.
-        was_run: some cell of the notebook has outputs.
+        cell: the cell, as it is in the file.
+        was_run: whether some cell of the notebook has outputs.
     """
     outputs = _objects(cell.get("outputs"))
     kinds = {output.get("output_type") for output in outputs}
@@ -178,12 +178,12 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 def _language(node: Any) -> str:
     """Return the notebook's language in lower case, without a version; empty if it names none."""
-    languages = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
+    languages = _metadata_values(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
     return next(languages, "").lower().rstrip("0123456789.")
 
 
-def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
-    """Return the values of a key in sections of the metadata."""
+def _metadata_values(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
+    """Yield the non-empty strings at some places of the metadata, each a section and a key."""
     for section, key in places:
         value = metadata.get(section)
         if isinstance(value, dict) and isinstance(value.get(key), str) and value[key]:
@@ -191,7 +191,7 @@ def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
 
 
 def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
-    """Drop what a conversion never reads: outputs, attachments, widget state (hundreds of MB at times), cell ids.
+    """Drop what a conversion never reads: outputs, attachments, widget state (sometimes hundreds of MB), cell ids.
 
     Without ids a notebook of nbformat 4.5 reads as 4.4; missing and repeated ids are then no error.
     """
@@ -240,10 +240,10 @@ def read_metadata(text: str) -> Metadata:
 
 
 def _dedented(source: str) -> str:
-    """Return a code cell's source without the indent of its first line, which IPython takes from all its lines.
+    """Return a code cell's source without the indent of its first line, which IPython removes from all lines.
 
-    Source: `leading_indent` of IPython 7 (Colab's). IPython 9 takes what all lines share, which is the same for cells
-    that run in both.
+    Source: `leading_indent` of IPython 7 (Colab's). IPython 9 removes the indent that all lines share, which is the
+    same for cells that run in both.
     """
     if not (indent := _INDENT.match(source)):
         return source
@@ -251,14 +251,14 @@ def _dedented(source: str) -> str:
 
 
 def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
-    """Return the line of the file (from 1) of each line of each cell.
+    """Return the line number in the file (from 1) of each line of each cell.
 
     Args:
         text: a valid .ipynb file, of any version of the format.
         sources: the cells' sources, with `\\n` as line ends; outputs and metadata may have members of the same name.
 
     Returns:
-        One list for each cell, in order, with one number for each line of its source; empty where that is not found.
+        One list for each cell, in order, with one number for each line of its source; empty if that is not found.
     """
     written = [_lines(text, *match.span(1)) for match in _SOURCE.finditer(text)]
     places, first, line, at = [], 0, 1, 0
@@ -279,5 +279,5 @@ def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     strings = [(string.start(), json.loads(string[0])) for string in _STRING.finditer(text, start, end)]
     source = "".join(part for _, part in strings)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
-    holders = [at for at, part in strings for _ in part] or [start]  # of each character
-    return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [holders[min(at, len(holders) - 1)] for at in starts]
+    offsets = [at for at, part in strings for _ in part] or [start]  # the string that contains each character
+    return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [offsets[min(at, len(offsets) - 1)] for at in starts]

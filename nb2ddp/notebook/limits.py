@@ -1,7 +1,7 @@
 """Refuse code that the parser cannot read safely.
 
-LibCST's native parser ends the process where code nests too deeply for its stack, and takes minutes for an
-expression of some ten thousand operators (measured with LibCST 1.9).
+LibCST's native parser ends the process if code nests too deeply for its stack, and takes minutes for an expression of
+about ten thousand operators (measured with LibCST 1.9).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ast
 import re
 import warnings
 
-#: Levels of the tree: an operator is one, an `elif` two.
+#: The most levels of a tree: an operator adds one, an `elif` two.
 LEVELS = 1000
-#: `elif` branches of one `if`, for each of which several functions of ours call each other.
+#: The most `elif` branches of one `if`: several functions of this package recurse for each branch.
 BRANCHES = 150
-#: Code with fewer brackets, and fewer characters without a separator, is not nested that deeply.
+#: Code with no more brackets, and no more characters without a separator, cannot exceed these limits.
 _BRACKETS, _CHARACTERS = 200, 1000
 
 _SEPARATOR = re.compile(r"[,;\n]")
@@ -25,7 +25,7 @@ def excess(source: str) -> tuple[int, str] | None:
     """Return the line (from 1) where code exceeds a limit, and the limit; None if it exceeds none.
 
     Args:
-        source: Python, IPython forms already masked.
+        source: Python code, with IPython forms already masked.
     """
     branches: dict[str, int] = {}
     for match in _BRANCH.finditer(source):
@@ -38,14 +38,14 @@ def excess(source: str) -> tuple[int, str] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+            warnings.simplefilter("ignore")  # warnings on escapes in the notebook's strings
             level: list[ast.AST] = [ast.parse(source)]
     except SyntaxError as error:
         if "too many nested" in error.msg:
             return error.lineno or 1, f"more than {_BRACKETS} brackets are open"
         if len(re.findall(r"[(\[{]", long)) <= LEVELS:
             return None
-        level = []  # no Python, which LibCST would read for minutes before it says so
+        level = []  # not Python, but LibCST would take minutes to reject it
     except (RecursionError, MemoryError):
         level = []
     for _ in range(LEVELS):

@@ -1,8 +1,8 @@
 """Find IPython syntax in a cell and replace it by ordinary nodes on the same lines.
 
-IPython's own finders say where a form begins. `x = !ls -l` becomes `x = __ipython__(0)`, and a form of three
-lines becomes a call of three lines, so every line of the masked source is a line of the cell. The Python that `%time`
-and the like run stands for them itself.
+IPython's finders locate the start of a form. `x = !ls -l` becomes `x = __ipython__(0)`, and a form of three lines
+becomes a call of three lines, so every line of the masked source is a line of the cell. `%time` and similar magics are
+replaced by the Python that they run.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from IPython.core.inputtransformer2 import (
     make_tokens_by_line,
 )
 
-#: The function name that stands for IPython syntax while rules look at the notebook.
+#: The function name that replaces IPython syntax while rules query the notebook.
 PLACEHOLDER = "__ipython__"
 
 _FINDERS = (HelpEnd, MagicAssign, SystemAssign, EscapedCommand)
-#: Lines in which IPython's finders may see a form: it begins the line, stands behind a `=`, or ends in a question mark.
+#: Lines in which IPython's finders may see a form: it begins the line, follows a `=`, or ends in a question mark.
 _MAY_HOLD_SYNTAX = re.compile(r"^\s*[!%?,;/]|=[\s\\]*[!%]|\?[\s\\]*(?:#.*)?$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
 #: A string of a shell command, or an escaped character outside one.
 _QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
-#: Magics that run the Python on their own line, and their options that take a value.
+#: Magics that run the Python on their line, and their options that take a value.
 _TIMERS = {"time": "", "timeit": "nrp", "prun": "lsTD", "memit": "rt", "lprun": "fmDTu", "mprun": "fT"}
 #: Line magics that are shell commands under their own names.
 _COMMANDS = frozenset("cat conda cp head ldir lf lk ll ls lx mamba micromamba mkdir mv pip rm rmdir tail uv".split())
-#: Line magics that a single-line cell may spell without `%`, where no variable has the name.
+#: Line magics that a single-line cell may spell without `%`, if no variable has the name.
 _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
     " pwd reset rm rmdir uv who whos".split()
 )
-#: The like whose rest is never Python after the bare name.
+#: Further magics of this kind, but only with arguments: text after the bare name is never Python.
 _AUTOMAGICS_WITH_ARGUMENTS = frozenset("config env load_ext reload_ext run set_env time timeit".split())
 _AUTOMAGIC = re.compile(r"(?P<name>\w+)(?:[ \t]+(?P<arguments>[^=\s].*))?")
 
@@ -52,7 +52,7 @@ class Kind(Enum):
     """The forms of IPython syntax."""
 
     LINE_MAGIC = "line magic"  #: `%name arguments`
-    CELL_MAGIC = "cell magic"  #: `%%name arguments`, with or without a body of its own
+    CELL_MAGIC = "cell magic"  #: `%%name arguments`, with or without a body
     SHELL = "shell command"  #: `!command`, `!!command`, `%ls`, `%pip install` and the like
     HELP = "help"  #: `name?`, `?name`
     AUTOCALL = "autocall"  #: `/f x`, `,f x`, `;f x`
@@ -63,9 +63,9 @@ class Syntax:
     """One IPython form.
 
     Attributes:
-        kind: which form.
-        name: the magic's name without `%`; empty for the others.
-        text: the rest: arguments, command, or the object asked about. Continued lines are joined.
+        kind: the kind of form.
+        name: the magic's name without `%`; empty for other forms.
+        text: the rest: arguments, command, or the object of a help request. Continued lines are joined.
         source: the form as the notebook writes it.
         body: the lines below a cell magic that are not Python; None for every other form.
     """
@@ -83,8 +83,8 @@ class Syntax:
     def command(self) -> str:
         """The shell command, with line breaks where the shell reads them as IPython does.
 
-        Inside single quotes the shell would keep the backslash, where IPython puts a blank for it and the break. In
-        JSON, whose blanks are free, the break stays there; other quotes end before it and begin anew below.
+        Inside single quotes the shell would keep a backslash and a line break, which IPython replaces by a blank. In
+        JSON, which ignores blanks, the break stays; other quotes end before it and begin again after it.
         """
         if not self.source.startswith("!") or "\\\n" not in self.source:
             return self.text
@@ -109,12 +109,12 @@ class Masked:
 
 
 def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Masked:
-    """Replace every IPython form of a cell by a call of the same height.
+    """Replace every IPython form of a cell by a call with the same number of lines.
 
     Args:
         source: the cell.
         first: the number of its first form.
-        bound: names the notebook binds; a single-line cell that begins with one is no automagic.
+        bound: names that the notebook binds; a single-line cell that begins with one is not an automagic.
     """
     forms: list[Syntax] = []
     lines = source.split("\n")
@@ -123,7 +123,7 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
         forms.append(form)
         return f"{PLACEHOLDER}({first + len(forms) - 1}" + "\n" * (height - 1) + ")"
 
-    done = 0  # lines that a cell magic has taken
+    done = 0  # lines that cell magics have used
     while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
         name, arguments = magic["name"], magic["arguments"].strip()
         if name in PYTHON_CELL_MAGICS:
@@ -166,7 +166,7 @@ def _timed(name: str, text: str) -> str:
 
 
 def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
-    """Return the forms up to the first that Python continues: first line and column, last line, syntax."""
+    """Yield the first line and column, the last line and the syntax of each form, up to one that Python continues."""
     for tokens in make_tokens_by_line(text):
         forms = [form for finder in _FINDERS if (form := finder.find([tokens]))]
         if not forms:
@@ -198,7 +198,7 @@ def _parse(line: str, source: str) -> Syntax:
 
 
 def _line_magic(name: str, arguments: str, source: str) -> Syntax:
-    """Return a line magic, or the shell command that it stands for."""
+    """Return a line magic, or the shell command that it runs."""
     text = arguments.strip()
     if name in _COMMANDS:
         text, name = f"{name} {text}".strip(), "system"
@@ -208,7 +208,7 @@ def _line_magic(name: str, arguments: str, source: str) -> Syntax:
 
 
 def _first_code_line(lines: list[str], start: int) -> int | None:
-    """Return the first line that is neither blank nor a comment: Colab allows a title above a cell magic."""
+    """Return the number of the first line with code, if any: Colab allows a title comment above a cell magic."""
     code = (number for number in range(start, len(lines)) if lines[number].partition("#")[0].strip())
     return next(code, None)
 

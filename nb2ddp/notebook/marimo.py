@@ -1,8 +1,8 @@
 """Read a marimo notebook: a Python file whose cells are functions.
 
 marimo runs cells in the order of the names that they define and read, not in the order of the file
-(https://docs.marimo.io/guides/reactivity/). Nothing is run here: cells are found by Python's own parser, and their
-names by its symbol tables.
+(https://docs.marimo.io/guides/reactivity/). This module runs nothing: Python's parser finds the cells, and its symbol
+tables find their names.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FORMS = frozenset({"cell", "function", "class_definition", "setup", "_unparsabl
 
 @dataclass(frozen=True)
 class _Names:
-    """The names that a piece of code binds at its top level, and those that it takes from elsewhere.
+    """The names that a piece of code binds at its top level, and those that it reads from elsewhere.
 
     Attributes:
         defines: names that it binds and leaves bound.
-        reads: names of elsewhere that it, or a function in it, looks up or deletes.
-        late: names of its own that a function in it looks up whenever it is called.
+        reads: other names that it, or a function in it, looks up or deletes.
+        late: names in `defines` that a function in it looks up at each call.
     """
 
     defines: frozenset[str] = frozenset()
@@ -54,19 +54,20 @@ class _Part:
 
 
 def is_marimo(text: str) -> bool:
-    """True for the text of a marimo notebook."""
+    """Return whether a text is a marimo notebook."""
     return bool(_APP.search(text) and _IMPORT.search(text))
 
 
 def parse_marimo(text: str, name: str) -> Notebook:
     """Parse the text of a marimo notebook.
 
-    Cells count in the order of the file, and stand in the order in which marimo would run them; a Markdown cell stays
-    above the code cell that follows it. What marimo does not run, a disabled cell and those that need it, is raw.
+    Cells are numbered in the order of the file, and returned in the order in which marimo runs them; a Markdown cell
+    stays above the code cell that follows it. Cells that marimo does not run, disabled ones and those that need them,
+    become raw cells.
 
     Args:
         text: the file's content, with `\\n` as line ends.
-        name: what to call the notebook in the script's first line.
+        name: the notebook's name in the script's first line.
 
     Raises:
         NotebookError: the file is not Python, or marimo would not run it.
@@ -89,7 +90,7 @@ def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, boo
 
 
 def _maker(statement: ast.stmt) -> ast.expr | None:
-    """What makes a statement a cell: `app.cell`, `app.setup`, `app._unparsable_cell(...)`; None for no cell."""
+    """Return the expression that makes a statement a cell, such as `app.cell` or `app.setup`; None for no cell."""
     makers: list[ast.expr] = []
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         makers = statement.decorator_list
@@ -101,7 +102,7 @@ def _maker(statement: ast.stmt) -> ast.expr | None:
 
 
 def _of_app(node: ast.expr) -> str:
-    """`cell` for `app.cell` and for `app.cell(...)`."""
+    """Return the name of an attribute of `app`: `cell` for `app.cell` and `app.cell(...)`; else an empty string."""
     owner, _, name = ast.unparse(node.func if isinstance(node, ast.Call) else node).rpartition(".")
     return name if owner == "app" else ""
 
@@ -132,7 +133,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str]) -> Cell:
     if lines[first - 1][: body[0].col_offset].strip():
         at = statement.lineno
         raise _refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
-    while lines[first - 2].strip()[:1] in ("", "#"):  # up to the header
+    while lines[first - 2].strip()[:1] in ("", "#"):  # include lines up to the header
         first -= 1
     source = _dedented(lines, first, last, body[0].col_offset, _strings(statement))
     return _made(number, source, first, body[0].col_offset)
@@ -151,7 +152,7 @@ def _markdown(statement: ast.stmt) -> str | None:
         return None
     try:
         text = ast.literal_eval(call.args[0])
-    except ValueError:  # an f-string: its text is known when it runs
+    except ValueError:  # an f-string: its text is only known when it runs
         return None
     return inspect.cleandoc(text) if isinstance(text, str) else None
 
@@ -163,7 +164,7 @@ def _strings(statement: ast.stmt) -> list[tuple[int, int]]:
 
 
 def _dedented(lines: Sequence[str], first: int, last: int, indent: int, strings: Sequence[tuple[int, int]]) -> str:
-    """Lines without their indentation: within a string too, unless a line of it has less, as marimo reads them."""
+    """Return lines without their indentation; as in marimo, strings keep it if one of their lines is indented less."""
     kept: set[int] = set()
     for start, end in strings:
         inside = [number for number in range(start + 1, end + 1) if lines[number - 1].strip()]
@@ -223,7 +224,7 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
 
 
 def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]:
-    """Return the cells' numbers in a topological order, smaller ones first."""
+    """Yield the cells' numbers in a topological order, smaller ones first."""
     sorter, ready = TopologicalSorter(after), list[int]()
     try:
         sorter.prepare()
@@ -246,14 +247,14 @@ def _first(cell: Cell) -> tuple[int, str]:
 
 
 def _parsed(text: str) -> ast.Module:
-    """Return a Python file as the Python that runs here parses it.
+    """Return a Python file as the running Python parses it.
 
     Raises:
-        NotebookError: it is not Python, with the line of the file.
+        NotebookError: it is not Python; the error has the line of the file.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string, which is the author's
+            warnings.simplefilter("ignore")  # such as on "\d" in a string, which is the author's choice
             return ast.parse(text)
     except SyntaxError as fault:
         line = fault.lineno or 1
@@ -265,7 +266,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _refusal(message: str, line: int, text: str) -> NotebookError:
-    """What is wrong with a line of the file, which says some text."""
+    """Return an error on a line of the file, with its number and its text."""
     error = NotebookError(message)
     error.diagnostics = (replace(error.diagnostic, file_line=line, line_text=text),)
     return error
@@ -288,7 +289,7 @@ def _names_of(source: str) -> _Names:
 
 
 def _reads(table: symtable.SymbolTable) -> frozenset[str]:
-    """Return the notebook's names that code, or a function in it, looks up."""
+    """Return the global names that code, or a function in it, looks up."""
     is_top = table.get_type() == "module"
     own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global())}
     return frozenset(own).union(*map(_reads, table.get_children()))

@@ -1,4 +1,4 @@
-"""Read notebooks saved as Python scripts by jupytext, which reads percent scripts and others with cells."""
+"""Read notebooks saved as Python scripts: jupytext reads percent scripts and others with cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Lines = list[tuple[int, str]]
 
 
 def is_script(text: str) -> bool:
-    """True for a script with cells, but for those that this program writes."""
+    """Return whether a text is a script with cells; False for one that this program wrote."""
     return not _OWN.search(text) and bool(_PERCENT.search(text) or _JUPYTEXT.search(text))
 
 
@@ -28,10 +28,10 @@ def parse_script(text: str, name: str) -> Notebook:
 
     Args:
         text: the file's content, with `\\n` as line ends, for which `is_script` is true.
-        name: what to call the notebook in the script's first line.
+        name: the notebook's name in the script's first line.
 
     Raises:
-        NotebookError: its header is not what it should be.
+        NotebookError: its header is not valid, or jupytext cannot read it.
     """
     kept = [(kind, _trimmed(lines)) for kind, lines in _cells(text)]
     cells = [
@@ -42,13 +42,13 @@ def parse_script(text: str, name: str) -> Notebook:
 
 
 def _trimmed(lines: _Lines) -> _Lines:
-    """Lines without the blank ones around them."""
+    """Return lines without blank ones at the start and the end."""
     text = [number for number, (_, line) in enumerate(lines) if line.strip()]
     return lines[text[0] : text[-1] + 1] if text else []
 
 
 def _without_header(text: str) -> str:
-    """A script with blank lines in place of the interpreter, the encoding and the inline metadata at its top."""
+    """Return a script with blank lines in place of the interpreter, the encoding and the inline metadata."""
 
     def blank(match: re.Match[str]) -> str:
         is_ours = match.groupdict().get("type", "script") == "script"  # not a block of another tool
@@ -58,10 +58,10 @@ def _without_header(text: str) -> str:
 
 
 def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
-    """The cells as jupytext reads them.
+    """Yield the cells as jupytext reads them.
 
-    Magics are put back where a header of jupytext's says that it commented them out: in a script that a person wrote,
-    `# !rm -r outputs` is a comment.
+    Magics are restored only if a jupytext header shows that jupytext commented them out: in a script that a person
+    wrote, `# !rm -r outputs` is a comment.
     """
     import jupytext
 
@@ -71,7 +71,7 @@ def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
         text = _without_header(text)
     try:
         cells = jupytext.reads(text, options).cells
-    except Exception as error:  # whatever its many formats and YAML raise
+    except Exception as error:  # its many formats and YAML may raise anything
         raise NotebookError(f"not a notebook: jupytext cannot read it ({error})") from None
     file = text.split("\n")
     at = 0
@@ -81,7 +81,7 @@ def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:
 
 
 def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
-    """The lines of the file that a cell's lines were read from: the next ones that say the same, comment or not."""
+    """Return a cell's lines with their numbers in the file: the next lines with the same text, commented or not."""
     lines = []
     for line in source:
         wanted = line.strip().lstrip("# ")

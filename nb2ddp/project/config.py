@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 Values = Mapping[str, Any]
 
 
-#: What the values of a kind of setting are in the file, and what those in a list are.
+#: For each kind of setting: the type of its value in the file, the type of a list's items, and the type in words.
 _KINDS: Mapping[Any, tuple[type, type | None, str]] = {
     int: (int, None, "a whole number"),
     bool: (bool, None, "true or false"),
@@ -110,7 +110,7 @@ def _load(path: Path) -> Config | None:
         if "files" not in override:
             raise ConfigError(f"{where}: the key 'files' is missing: the notebooks that it applies to")
         _check(where, override, _OVERRIDE_KEYS)
-    try:  # what is wrong in itself is said even where it applies to no notebook
+    try:  # invalid values are reported even if they apply to no notebook
         settings({key: value for key, value in values.items() if key != "overrides"})
     except (ConfigError, LaunchError, OptionsError) as error:
         raise ConfigError(f"{path}: tool.nb2ddp: {error}") from None

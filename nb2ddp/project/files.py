@@ -66,7 +66,7 @@ def from_here(path: Path) -> Path:
 
 
 def identities(path: Path) -> frozenset[object]:
-    """Return keys of a file: two names are of one file if they share a key, despite links and `..`."""
+    """Return keys of a file: two paths are the same file if they share a key, despite links and `..`."""
     keys: set[object] = {os.path.realpath(path)}
     with suppress(OSError):
         status = path.stat()
@@ -75,7 +75,7 @@ def identities(path: Path) -> frozenset[object]:
 
 
 def text_of(path: Path) -> str:
-    """A file's text with `\\n` as line end; empty where there is none.
+    """Return a file's text with `\\n` as line end; empty if there is no file.
 
     Raises:
         OSError: it cannot be read, or is not a file.
@@ -95,7 +95,7 @@ def reason(error: OSError) -> str:
 
 
 def default_folder() -> Path:
-    """`$NB2DDP_CACHE_DIR`, or `nb2ddp` in the user's own cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
+    """Return `$NB2DDP_CACHE_DIR`, or `nb2ddp` in the user's cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
     if chosen := os.environ.get("NB2DDP_CACHE_DIR"):
         return Path(chosen)
     import platformdirs
@@ -117,9 +117,9 @@ class Job:
         options: what to produce.
         link: the notebook's address; empty for a local file.
         is_named: False for one that was found in a folder or by a pattern.
-        keep: which side to take where edits are in conflict with what is new: `mine`, `new`, or "" for neither;
+        keep: which side to take where edits conflict with new lines: `mine`, `new`, or "" for neither;
             `nothing` replaces files that were edited by hand or that nb2ddp did not write.
-        notes: what is to be said of its options: which are the last time's, and which differ from those.
+        notes: messages on its options: which are those of the last conversion, and which differ from them.
         fails_on_warnings: a warning fails the run.
     """
 
@@ -158,7 +158,7 @@ class Mode(Enum):
     """What to do with the conversion of a job."""
 
     WRITE = "write"
-    CHECK = "check"  #: write nothing; say what is stale
+    CHECK = "check"  #: write nothing; report what is stale
     DIFF = "diff"  #: write nothing; the result's text is what would change in the files
     TEXT = "text"  #: write nothing; the result's text is the script
 
@@ -167,7 +167,7 @@ def read(path: Path, link: str = "") -> bytes:
     """Return the content of a regular file, of standard input, or of the notebook that a link shows.
 
     Args:
-        path: the file; not asked for where there is a link.
+        path: the file; not used if there is a link.
         link: the notebook's address; empty for a local file.
 
     Raises:
@@ -189,7 +189,7 @@ def read(path: Path, link: str = "") -> bytes:
     return path.read_bytes()
 
 
-#: What may have been meant besides a file (`nb2ddp.cli.main`).
+#: The commands that a misspelled argument may mean instead of a file (`nb2ddp.cli.main`).
 _COMMANDS = ("run", "rehearse", "estimate", "explain")
 
 

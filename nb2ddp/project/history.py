@@ -1,6 +1,6 @@
 """Find what nb2ddp wrote before: the base against which edits are merged.
 
-It is stored in the user's cache folder. If that is gone, converting the notebook, or a version of it that git has,
+It is stored in the user's cache folder. If it is not there, converting the notebook, or a version of it that git has,
 with the same options and the same version of nb2ddp gives the same bytes again.
 """
 
@@ -25,9 +25,9 @@ from nb2ddp.settings import given
 
 #: Converts a notebook's content for the script of a job, with the job's options or others.
 Convert = Callable[..., Conversion]
-#: What nobody asked for in this time, in seconds, is forgotten.
+#: Stored files that are not read for this time, in seconds, are deleted.
 LIFETIME = 400 * 24 * 3600
-#: How many versions of a notebook are tried, from the newest.
+#: The number of versions of a notebook to try, from the newest.
 _VERSIONS = 30
 
 
@@ -60,7 +60,7 @@ def recall(job: Job, convert: Convert, line: Stamp) -> str | None:
 
 
 def prune() -> None:
-    """Delete stored files that nobody asked for in their lifetime."""
+    """Delete stored files that were not read during their lifetime."""
     with suppress(OSError):
         for path in (default_folder() / "written").glob("*/*"):
             if time.time() - path.stat().st_mtime > LIFETIME:

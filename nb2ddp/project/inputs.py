@@ -22,7 +22,7 @@ from nb2ddp.script import stamp
 from nb2ddp.script.launch import LAUNCHING
 from nb2ddp.script.modules import hidden, other_name
 
-#: Folders that hold copies of notebooks, or other people's.
+#: Folders that contain copies of notebooks, or notebooks of other people.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 _GLOB = frozenset("*?[")
 
@@ -56,12 +56,12 @@ def named(argument: str) -> Input:
 
 
 def is_notebook_name(name: str) -> bool:
-    """True for the name of an .ipynb file, in any case."""
+    """Return whether a name is that of an .ipynb file, in upper or lower case."""
     return name.lower().endswith(".ipynb")
 
 
 def is_notebook(path: Path) -> bool:
-    """True for a notebook in any format, but not for our launching notebooks and scripts."""
+    """Return whether a file is a notebook in any format; launching notebooks and scripts of nb2ddp are not."""
     if is_notebook_name(path.name):
         return not path.name.lower().endswith(LAUNCHING)
     if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
@@ -82,7 +82,7 @@ def find(arguments: Sequence[str]) -> list[Input]:
     """Find notebooks.
 
     Args:
-        arguments: links, files, folders (searched with all below them, except what git ignores, hidden folders and
+        arguments: links, files, folders (searched at all depths, except what git ignores, hidden folders and
             virtual environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
 
     Returns:
@@ -193,7 +193,7 @@ def script_for(source: Input, output_dir: Path, root: Path | None = None) -> Pat
     Args:
         source: the notebook.
         output_dir: the folder for the scripts.
-        root: the folder whose tree it mirrors; None takes the input's own.
+        root: the folder whose tree it mirrors; None means the input's root.
 
     Raises:
         InputError: the notebook is not below `root`, or a link leads the script out of `output_dir`.
@@ -213,7 +213,7 @@ def script_for(source: Input, output_dir: Path, root: Path | None = None) -> Pat
 
 
 def script_beside(notebook: Input) -> Path:
-    """Return a script's default path: beside its notebook, with `_ddp` if that is a .py file too."""
+    """Return a script's default path: next to its notebook, with `_ddp` if the notebook is a .py file too."""
     is_python = notebook.path.suffix.lower() == ".py"
     return notebook.path.with_name(other_name(notebook.path.stem) if is_python else script_name(notebook))
 
@@ -225,7 +225,7 @@ def script_name(notebook: Input) -> str:
 
 
 def _sources_with(path: Path, name: str) -> list[str]:
-    """Return a notebook's code cells if its text mentions a name beside an import or an install."""
+    """Return a notebook's code cells if its text mentions a name on a line with an import or an install."""
     text = _text(path) if name.isidentifier() else ""
     if not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{re.escape(name).replace('_', '[-_]')}\b", text):
         return []

@@ -1,6 +1,6 @@
 """Fetch a notebook that a link names.
 
-The link may be one that a browser shows, as Unsloth's pages have them; a table says where the file itself is.
+The link may lead to a page for a browser, as those on Unsloth's pages do; a table maps it to the file itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nb2ddp import __version__
 from nb2ddp.results import NotebookError
 from nb2ddp.toml import tables
 
-#: No notebook is larger, with its pictures; in bytes.
+#: The size of the largest notebook to fetch, with its pictures, in bytes.
 LARGEST = 100 * 2**20
-#: Seconds that the other side may be silent.
+#: Seconds to wait for the server.
 _SECONDS = 30
 _WEB_PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
 
@@ -28,7 +28,7 @@ _KAGGLE_PAGE = re.compile(r"(?:www\.)?kaggle\.com/(?:code|kernels)/(?P<name>[^/]
 
 
 def is_link(argument: str) -> bool:
-    """True for an address of any scheme; no file name looks like one."""
+    """Return whether an argument is an address of any scheme; no file name looks like one."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", argument) is not None
 
 
@@ -70,7 +70,7 @@ def file_name(link: str) -> str:
 
 
 class _OnlyHttps(HTTPRedirectHandler):
-    """Follow a redirection to https alone."""
+    """Follow only redirections to https."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         """Refuse another scheme."""

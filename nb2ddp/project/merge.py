@@ -18,22 +18,22 @@ from itertools import accumulate, chain, groupby
 
 from nb2ddp.script import stamp
 
-#: What a cell begins with: code, by its number, or text.
+#: The first line of a cell: code, with its number, or text.
 _HEADER = re.compile(r"^# %% (.*)$", re.MULTILINE)
 _CODE = re.compile(r"^# %% Cell (\d+)$", re.MULTILINE)
-#: Ends each cell while texts are merged: what is added to the end of one never meets what is added before the next.
+#: Ends each cell during a merge, so that lines added at the end of one never meet lines added before the next.
 _END = "\x1eend of {}\x1e\n"
 _ENDS = re.compile("\x1eend of [^\x1e]*\x1e\n")
-#: From this similarity on, of 0 to 1, two cells are versions of one.
+#: Two cells are versions of one cell if their similarity, from 0 to 1, is higher.
 _SAME_CELL = 0.4
-#: Tokens without text of their own.
+#: Tokens that have no text.
 _BLANK = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-#: What a piece of code means, and its text.
+#: The meaning of a piece of code, and its text.
 _Part = tuple[str, str]
 #: Number and code of a cell.
 _Cell = tuple[str, str]
 _Lines = list[str]
-#: What was there, what a person made of it, what is new.
+#: The lines that nb2ddp wrote, the person's version of them, and the new conversion's.
 _Region = tuple[_Lines, _Lines, _Lines]
 
 
@@ -42,7 +42,7 @@ class Conflict:
     """Lines that both sides changed, each in its own way."""
 
     line: int  #: where it begins in the edited file, from 1
-    cell: str  #: the number of the cell, in the script as it would be; empty before the first
+    cell: str  #: the number of the cell in the merged script; empty before the first
     text: str  #: both sides and what was there before, between git's markers
 
 
@@ -57,8 +57,8 @@ class Merged:
 def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
     """Carry a person's edits over to a new conversion.
 
-    Cells are matched even if their numbers changed. The line `convert again:` is the new conversion's, and so is a
-    statement that differs from the one that nb2ddp wrote in its form alone, as after `ruff format`.
+    Cells are matched even if their numbers changed. The new conversion's version is taken of the line `convert again:`
+    and of a statement of which only the format was edited, as by `ruff format`.
 
     Args:
         base: the file as nb2ddp wrote it.
@@ -85,7 +85,7 @@ def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
 
 
 def _unformatted(base: str, edited: str) -> str:
-    """Return edited code in the form that it has in `base`, as far as it means the same there."""
+    """Return edited code in the format of `base`, where both have the same meaning."""
     try:
         old, new = _statements(base), _statements(edited)
     except (SyntaxError, tokenize.TokenError):
@@ -97,12 +97,12 @@ def _unformatted(base: str, edited: str) -> str:
 
 
 def _reformed(old: str, new: str) -> str:
-    """Return new code with the tokens that it shares with the old in the form that they have there."""
+    """Return new code, with the old format of the tokens that it shares with the old code."""
     try:
         text = ""
         for is_equal, before, after in _compared(_tokens(old), _tokens(new)):
             if is_equal and text:
-                before[0] = after[0]  # which now stands behind another token: with the space between them
+                before[0] = after[0]  # it now follows another token: keep the space
             elif before and after:
                 after[0] = before[0].replace(before[0].strip(), after[0].strip())
             text += "".join(before if is_equal else after)
@@ -112,14 +112,14 @@ def _reformed(old: str, new: str) -> str:
 
 
 def _compared(old: list[_Part], new: list[_Part]) -> Iterator[tuple[bool, list[str], list[str]]]:
-    """Return runs of parts, as text: whether they mean the same, the old ones and the new ones."""
+    """Yield runs of parts, as text: whether both sides mean the same, the old parts and the new parts."""
     matcher = SequenceMatcher(None, [meaning for meaning, _ in old], [meaning for meaning, _ in new], autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
         yield tag == "equal", [text for _, text in old[start:end]], [text for _, text in new[new_start:new_end]]
 
 
 def _statements(code: str) -> list[_Part]:
-    """Cut code behind each statement of its top level.
+    """Cut code after each top-level statement.
 
     Raises:
         SyntaxError, tokenize.TokenError: it is not Python.
@@ -137,7 +137,7 @@ def _statements(code: str) -> list[_Part]:
 
 
 def _meaning(tree: ast.AST, code: str) -> str:
-    """Return what code does and comments, whatever its form is."""
+    """Return the meaning and the comments of code, independent of its format."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             node.value.value = " ".join(node.value.value.split())  # a docstring
@@ -146,7 +146,7 @@ def _meaning(tree: ast.AST, code: str) -> str:
 
 
 def _tokens(code: str) -> list[_Part]:
-    """Cut code behind each token; what stands before it, also a comma before a bracket, belongs to it."""
+    """Cut code after each token, which includes the text before it, also a comma before a bracket."""
     lines = list(accumulate((len(line) + 1 for line in code.split("\n")), initial=0))
     parts: list[_Part] = []
     start, previous = 0, ""
@@ -181,7 +181,7 @@ def _cells(text: str) -> list[_Cell]:
 
 
 def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
-    """Pair changed cells with their new versions: one to one if as many, else the most similar that follows."""
+    """Pair changed cells with their new versions: one to one if equally many, else the most similar that follows."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
@@ -197,14 +197,14 @@ def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
 
 
 def _prepared(text: str, numbers: dict[str, str]) -> str:
-    """A text without its signed line, its cells renumbered, and with an end to each, before a blank line."""
+    """Return a text without its signed line, with renumbered cells and an end marker in each, before a blank line."""
     parts = _HEADER.split(stamp.unsigned(text))
     lines = []
     for place, (title, code) in enumerate(zip(["", *parts[1::2]], parts[::2], strict=True), start=1):
         kind, _, number = title.rpartition(" ")
         new = f"{kind} {numbers.get(number, number)}" if kind == "Cell" else title
         core = code.rstrip("\n")
-        blank = code[len(core) + 1 :] or ("\n" if place < len(parts[::2]) else "")  # which a person may have used up
+        blank = code[len(core) + 1 :] or ("\n" if place < len(parts[::2]) else "")  # a person may have removed it
         lines += [f"# %% {new}" if title else "", core, "\n", _END.format(new), blank]
     return "".join(lines)
 
@@ -221,7 +221,7 @@ def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
 
 
 def _matched(one: _Lines, other: _Lines) -> dict[int, int]:
-    """Return the places of the lines that two texts have in common, in the one and in the other; last, their ends."""
+    """Return the positions of common lines in one text, with those in the other; the last entry is both ends."""
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return {start + n: other_start + n for start, other_start, size in blocks for n in range(size or 1)}
 
@@ -245,7 +245,7 @@ def _holds(was: _Lines, one: _Lines, other: _Lines) -> bool:
 
 
 def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
-    """Split a region by lines if both sides only replaced lines; else return it unchanged.
+    """Split a region by lines if both sides only replaced lines; else yield it unchanged.
 
     So changes of neighbouring lines do not conflict.
     """

@@ -1,7 +1,7 @@
 """Decide what happens to each file of a conversion, and write the files without losing an edit.
 
-A file that is as nb2ddp wrote it is replaced. One that was edited since is merged; one that nb2ddp did not write, or
-whose edits stand where the notebook changed too, is left alone, and with it all files of that conversion.
+A file that is as nb2ddp wrote it is replaced. A file that was edited since is merged. A file that nb2ddp did not write,
+or whose edits conflict with changes of the notebook, is left alone, with all other files of that conversion.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def settle(job: Job, path: Path, converted: str, convert: Convert) -> Output:
     if line is None:
         return replace(unchanged, refusal=FOREIGN.found(_FOREIGN.format(path)))
     new_line = stamp.read(converted)
-    if new_line and new_line.digest == line.digest:  # nothing is new but the person's edits
+    if new_line and new_line.digest == line.digest:  # only the person's edits are new
         return replace(unchanged, is_edited=True)
     return _merged(replace(unchanged, is_edited=True), converted, history.recall(job, convert, line), job.keep)
 
@@ -110,7 +110,7 @@ def _merged(edited: Output, converted: str, base: str | None, side: str) -> Outp
     path, before = edited.path, edited.before
     if base is None and side == "new":
         return Output(path, before, converted)
-    if base is None and side == "mine":  # all that differs is an edit from now on
+    if base is None and side == "mine":  # every difference counts as an edit from now on
         return replace(edited, after=stamp.copy(converted, stamp.unsigned(before)))
     if base is None:
         return replace(edited, refusal=CONFLICT.found(_UNKNOWN.format(path)))
@@ -125,7 +125,7 @@ def _merged(edited: Output, converted: str, base: str | None, side: str) -> Outp
 def outputs_of(job: Job, conversion: Conversion, convert: Convert) -> list[Output]:
     """Return what happens to each file of a conversion, the script last."""
     folder = job.script.parent
-    # The launch files first: a script that is in place has all that its first lines name.
+    # The launch files come first, so that a written script has all files that its first lines name.
     return [settle(job, folder / name, text, convert) for name, text in reversed(conversion.files.items())]
 
 
@@ -134,7 +134,7 @@ def is_of_another(job: Job, named: str) -> bool:
 
     Args:
         job: the notebook to convert.
-        named: the notebook of the line, as the script's folder sees it.
+        named: the notebook in the line, as a path from the script's folder.
     """
     if named in (job.reference, *stamp.NO_NOTEBOOK):
         return False
@@ -190,10 +190,10 @@ def finish(job: Job, source: bytes, convert: Convert, mode: Mode) -> Result:
 
 
 def texts(job: Job, conversion: Conversion, convert: Convert) -> dict[str, str]:
-    """Return the text of each file by its name, with a person's edits, for those who write it themselves.
+    """Return the text of each file by its name, with a person's edits, for callers that write the files themselves.
 
     Raises:
-        NotebookError: a file that is there must not be replaced.
+        NotebookError: an existing file must not be replaced.
         OSError: a file cannot be read.
     """
     history.remember(conversion.files.values())

@@ -18,7 +18,7 @@ from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_files
 from nb2ddp.settings import settings_of
 
-#: The keys of what shapes a conversion.
+#: The keys of the settings that shape a conversion.
 _OF_A_JOB = frozenset(each.key for each in settings_of(Options))
 
 
@@ -32,9 +32,9 @@ class Choices:
 
     Attributes:
         given: settings by the keys of `options.TYPED`; they override those of pyproject.toml.
-        output: the folder of the scripts, stronger than that of pyproject.toml.
+        output: the folder of the scripts; it overrides that of pyproject.toml.
         keep: as for `Job`.
-        is_fresh: the script's last conversion does not count.
+        is_fresh: ignore the script's last conversion.
     """
 
     given: Mapping[str, Any]
@@ -51,7 +51,7 @@ def plan(paths: Sequence[str], choices: Choices) -> list[Job]:
         choices: the options of the command line.
 
     Raises:
-        ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
+        ConfigError, InputError, LaunchError, OptionsError: the run as a whole is not possible.
     """
     notebooks = [notebook for notebook in find(paths) if not _is_excluded(notebook.path)]
     jobs = [_job(notebook, choices) for notebook in notebooks]
@@ -96,10 +96,10 @@ _NO_OUTPUT = "Say where the scripts go: nb2ddp {} -o scripts for a folder, nb2dd
 def _with_options(job: Job, configured: Mapping[str, Any], choices: Choices) -> Job:
     """Return a job with its options.
 
-    Where the command line has none, those in the script's first lines stay, below those of pyproject.toml.
+    If the command line has none, those in the script's first lines stay; those of pyproject.toml override them.
 
     Raises:
-        ConfigError, LaunchError, OptionsError: what is said does not fit together.
+        ConfigError, LaunchError, OptionsError: the options contradict each other.
     """
     last = None if choices.is_fresh else _last(job)
     kept = {} if choices.given else last or {}
@@ -123,7 +123,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
     """Refuse two notebooks that would write one file in two ways, and a script that would replace a notebook.
 
     Raises:
-        InputError: which ones.
+        InputError: names them.
     """
     scripts: dict[object, Path] = {}
     launches: dict[str, tuple[str, Path]] = {}
@@ -148,8 +148,8 @@ def check_outputs(jobs: Sequence[Job]) -> None:
 def _config(job: Job) -> str:
     """Return the launch file that all scripts of a folder share."""
     if job.options.split_model:
-        return ""  # it has none
+        return ""  # such a script has no launch file
     try:
         return launch_files(job.options.launch, job.script.name)[CONFIG_NAME]
     except ValueError:
-        return ""  # said of the notebook when its turn comes
+        return ""  # reported when the notebook is converted

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 
-from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
+from nb2ddp.codes import INTERNAL, INTERNAL_MESSAGE, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
 from nb2ddp.project.files import Job, Mode, decode, read, reason
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Status
 
-#: What refuses a notebook in which no Trainer trains; found in a folder, it is skipped.
+#: Codes that refuse a notebook in which no Trainer trains; if it was found in a folder, it is skipped.
 NO_TRAINER = ("DDP002", "DDP003")
-#: Fewer notebooks than this for each process do not repay starting it (about one second).
+#: The number of notebooks from which it pays to start another process (about one second).
 JOBS_A_PROCESS = 4
 
 
@@ -31,7 +31,7 @@ def run(
     *,
     processes: int | None = None,
 ) -> Iterator[Result]:
-    """Convert notebooks. An error of one is its result, and the others go on.
+    """Convert notebooks. An error in one becomes its result, and the others continue.
 
     Args:
         jobs: the notebooks, with different scripts.
@@ -73,8 +73,8 @@ def convert_job(job: Job, mode: Mode) -> Result:
         failure = UNREADABLE.found(str(error))
     except OSError as error:
         failure = NOT_WRITTEN.found(reason(error))
-    except Exception as error:  # the one place: a fault of ours keeps no other notebook from being converted
-        failure = INTERNAL.found(INTERNAL_SAID.format(f"{type(error).__name__}: {error}"))
+    except Exception as error:  # the only place: a bug of nb2ddp must not stop the other notebooks
+        failure = INTERNAL.found(INTERNAL_MESSAGE.format(f"{type(error).__name__}: {error}"))
     return _failed(job, failure)
 
 
@@ -82,7 +82,7 @@ def converted(job: Job, source: bytes, options: Options | None = None) -> Conver
     """Convert the content of a job's notebook, with the job's options if none are given.
 
     Raises:
-        NotebookError, OptionsError, LaunchError: as of `convert_source`.
+        NotebookError, OptionsError, LaunchError: as for `convert_source`.
     """
     from nb2ddp.convert import convert_source
 
@@ -99,15 +99,15 @@ def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int
                 try:
                     yield future.result()
                 except BrokenProcessPool:  # by this notebook or by another one
-                    yield _failed(job, INTERNAL.found(INTERNAL_SAID.format("a converting process died")))
-        finally:  # at Ctrl-C too: what runs is finished, what waits is not begun
+                    yield _failed(job, INTERNAL.found(INTERNAL_MESSAGE.format("a converting process died")))
+        finally:  # at Ctrl-C too: running conversions finish, waiting ones do not start
             pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _without_interrupt() -> Iterator[None]:
-    """Ignore Ctrl-C, as processes that are started meanwhile then do for ever."""
-    is_main = threading.current_thread() is threading.main_thread()  # where alone handlers can be set
+    """Ignore Ctrl-C; processes that are started meanwhile ignore it until they end."""
+    is_main = threading.current_thread() is threading.main_thread()  # only this thread can set handlers
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
     try:
         yield

@@ -1,6 +1,6 @@
-"""Where a script is rehearsed: the environment of this program, or one that uv makes with the versions of the job.
+"""Environments for rehearsals: that of this program, or one that uv creates with the versions of the job.
 
-Made environments lie in the cache folder, each under a hash of what was asked for; those that were used last are kept.
+Created environments are in the cache folder, each under a hash of its requirements; the last used ones are kept.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from nb2ddp.versions import pins, tables
 
 KEPT = 4  #: environments, of one or two gigabytes each
 _HOUR = 3600.0  # seconds
-_UNFIT = "left-out.txt"  #: in an environment: packages that are not built for its torch
-#: The packages that train; what others there are changes nothing that a verdict speaks of.
+_UNFIT = "left-out.txt"  #: a file in an environment: packages that are not built for its torch
+#: The packages that train. Other packages do not change a verdict.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "trl", "peft", "sentence_transformers", "unsloth")
-#: What a rehearsal needs besides, whatever the notebook installs.
+#: Packages that a rehearsal also needs, even if the notebook does not install them.
 _NEEDED = ("torch", "psutil", "pillow", "requests", "tomli")
-#: What cannot be installed without a GPU or its compiler, or does nothing without one.
+#: Packages that cannot be installed without a GPU or its compiler, or do nothing without a GPU.
 NEEDS_GPU = frozenset(
     "apex auto-gptq autoawq bitsandbytes causal-conv1d cut-cross-entropy deepspeed fbgemm-gpu flash-attn"
     " flash-linear-attention flashinfer-python gptqmodel liger-kernel mamba-ssm pytorch-triton-rocm sageattention"
     " sglang tensorrt tilelang transformer-engine triton triton-kernels triton-rocm triton-windows vllm xformers"
     " xgrammar".split()
 )
-#: Of these any version does, also where Unsloth asks for one that an index does not have yet.
+#: Packages of which any version is good enough, even if Unsloth asks for one that an index does not have yet.
 ANY_VERSION = ("certifi",)
-_OF_TORCH = ("torchaudio", "torchcodec", "torchvision")  # compiled for one build of torch each
-_PYTHONS = ((3, 10), (3, 13))  # the oldest and the newest for which the libraries are made
+_OF_TORCH = ("torchaudio", "torchcodec", "torchvision")  # each is compiled for one build of torch
+_PYTHONS = ((3, 10), (3, 13))  # the oldest and the newest that the libraries support
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python, and what is installed for it.
+    """A Python interpreter and its packages.
 
     Attributes:
-        python: its interpreter.
-        name: as a verdict calls it.
-        versions: those of `LIBRARIES` that are there, and their versions.
+        python: the path of the interpreter.
+        name: its name in a verdict.
+        versions: the installed packages of `LIBRARIES`, and their versions.
         notes: what was left out.
-        is_notebooks: it was made of what the notebook asks for.
+        is_notebooks: whether it was created from the requirements of the notebook.
     """
 
     python: str
@@ -68,26 +68,26 @@ class Environment:
     is_notebooks: bool = False
 
     def has(self, name: str) -> bool:
-        """Whether one of `LIBRARIES` can be imported."""
+        """Return whether one of `LIBRARIES` can be imported."""
         return name in self.versions
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an environment is to hold.
+    """The packages for an environment.
 
     Attributes:
-        lines: of a requirements file, options about indexes included.
+        lines: the lines of a requirements file, with options about indexes.
     """
 
     lines: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Wanted:
-        """What requirements files ask for.
+        """Return the packages that requirements files ask for.
 
         Args:
-            files: texts by file name; other files than those are passed over.
+            files: texts by file name; files of other kinds are ignored.
         """
         texts = (text for name, text in files.items() if name.endswith(".requirements.txt"))
         lines = [line.strip() for text in texts for line in text.splitlines()]
@@ -95,17 +95,17 @@ class Wanted:
 
     @property
     def requirements(self) -> list[Requirement]:
-        """Those of its lines that name a package, and versions."""
+        """The requirements in its lines that name a package without an address."""
         return [own for line in self.lines if (own := _requirement(line)) and not own.url]
 
     def with_versions(self, name: str) -> Wanted:
-        """The same packages, with the versions of a set in place of the notebook's."""
+        """Return the same packages, with the versions of a set instead of the notebook's versions."""
         named = {canonicalize_name(Requirement(pin).name) for pin in pins(name)}
         others = [line for line in self.lines if _package(line) not in named]
         return Wanted((*others, *pins(name)))
 
     def lacks(self, environment: Environment) -> list[str]:
-        """The requirements about `LIBRARIES` that an environment does not meet."""
+        """Return the requirements about `LIBRARIES` that an environment does not meet."""
         return [
             str(own)
             for own in self.requirements
@@ -115,24 +115,24 @@ class Wanted:
 
 
 def here() -> Environment:
-    """The environment of this program."""
+    """Return the environment of this program."""
     return Environment(sys.executable, "this environment", about.versions(LIBRARIES))
 
 
 def made(
     wanted: Wanted, libraries: Iterable[str], name: str, tell: Callable[[str], None], *, folder: Path | None = None
 ) -> Environment:
-    """An environment with what is wanted, from the cache or newly made.
+    """Return an environment with the wanted packages, from the cache or newly created.
 
     Args:
         wanted: its packages.
-        libraries: those of `LIBRARIES` that it has besides.
-        name: as a verdict is to call it.
+        libraries: packages of `LIBRARIES` to add.
+        name: its name in a verdict.
         tell: called with what happens.
-        folder: where environments lie; None takes the cache folder.
+        folder: the folder of environments; None for the cache folder.
 
     Raises:
-        uv.UvError: uv is not there, or cannot make it.
+        uv.UvError: uv is not installed, or cannot create it.
     """
     root = folder or home()
     root.mkdir(parents=True, exist_ok=True)
@@ -146,16 +146,16 @@ def made(
     program, unfit = interpreter(place), (place / _UNFIT).read_text(encoding="utf-8").split()
     notes = [f"left out because they need a GPU: {', '.join(left)}"] if left else []
     notes += [f"left out because no index has them for this build of torch: {', '.join(unfit)}"] if unfit else []
-    said = subprocess.run([program, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
-    return Environment(str(program), name, json.loads(said), tuple(notes))
+    output = subprocess.run([program, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
+    return Environment(str(program), name, json.loads(output), tuple(notes))
 
 
 def for_training(wanted: Wanted, *, has_gpu: bool) -> tuple[Path, list[str]]:
-    """Where an environment for a script lies, one for each list of packages, and options of `uv pip install` for it.
+    """Return the folder of a script's environment, one for each list of packages, and options of `uv pip install`.
 
     Args:
-        wanted: what its requirements file asks for.
-        has_gpu: it trains on a GPU; else what needs one is left out.
+        wanted: the contents of its requirements file.
+        has_gpu: whether it trains on a GPU; if not, packages that need one are left out.
     """
     root = home()
     root.mkdir(parents=True, exist_ok=True)
@@ -169,23 +169,23 @@ def for_training(wanted: Wanted, *, has_gpu: bool) -> tuple[Path, list[str]]:
 
 
 def interpreter(place: Path) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def home() -> Path:
-    """The folder of made environments."""
+    """Return the folder of created environments."""
     return default_folder() / "environments"
 
 
 def python() -> str:
-    """The interpreter that runs this, or a version that the libraries are made for."""
+    """Return the interpreter that runs this program, or a version that the libraries support."""
     oldest, newest = _PYTHONS
     return sys.executable if oldest <= sys.version_info[:2] <= newest else "3.12"
 
 
 def _name(*about: object) -> str:
-    """A name for an environment, by what decides what is in it."""
+    """Return a name for an environment: a hash of what determines its contents."""
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
@@ -197,13 +197,13 @@ def _requirement(line: str) -> Requirement | None:
 
 
 def _package(line: str) -> str:
-    """The package that a line names; "" for an option, and for a bare address."""
+    """Return the package that a line names; "" for an option or a bare address."""
     own = _requirement(line)
     return canonicalize_name(own.name) if own else ""
 
 
 def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The lines for uv, with what a rehearsal needs, and the packages that are left out."""
+    """Return the lines for uv, with what a rehearsal needs, and the packages that are left out."""
     lines = wanted.lines
     left = sorted({_package(line) for line in lines} & NEEDS_GPU)
     named = {_package(line) for line in lines}
@@ -213,7 +213,7 @@ def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], l
 
 
 def _resolved(lines: Sequence[str], scratch: Path) -> str:
-    """What the lines resolve to: where nothing else asks for a version of torch, to that of our tests."""
+    """Resolve the lines to exact versions; if none of them asks for a version of torch, take that of our tests."""
     asked = partial(uv.resolved, folder=scratch, python=python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
     with contextlib.suppress(uv.UvError):
         return asked([*lines, f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else lines)
@@ -221,7 +221,7 @@ def _resolved(lines: Sequence[str], scratch: Path) -> str:
 
 
 def _fitting(lock: str) -> tuple[str, list[str]]:
-    """A lock without what was built for another torch than its own, and the packages that it loses."""
+    """Return a lock without packages for other builds of torch than its own, and the names of these packages."""
     builds = dict(re.findall(r"(?m)^([\w-]+)==[^+\s]*(\S*)$", lock))
     unfit = [name for name in _OF_TORCH if builds.get(name, builds.get("torch")) != builds.get("torch")]
     kept = (line for line in lock.splitlines() if line.partition("==")[0] not in unfit)
@@ -229,7 +229,7 @@ def _fitting(lock: str) -> tuple[str, list[str]]:
 
 
 def _make(lines: Sequence[str], place: Path, tell: Callable[[str], None]) -> None:
-    """Make an environment beside its place, and move it there whole."""
+    """Create an environment next to its final place, and move it there when it is complete."""
     scratch = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
     try:
         lock, unfit = _fitting(_resolved(lines, scratch))
@@ -246,11 +246,11 @@ def _make(lines: Sequence[str], place: Path, tell: Callable[[str], None]) -> Non
 
 
 def _prune(root: Path) -> None:
-    """Remove what was used before those that are kept, unless a rehearsal may still run in it."""
+    """Keep the most recently used environments, and remove the others unless a rehearsal may still run in them."""
     made = [path for path in root.glob("*") if re.fullmatch(r"[0-9a-f]{16}", path.name)]
     for place in sorted(made, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         if time.time() - place.stat().st_mtime > _HOUR:
             shutil.rmtree(place, ignore_errors=True)
-    for scratch in root.glob("new-*"):  # of one that was killed
+    for scratch in root.glob("new-*"):  # of a rehearsal that was killed
         if time.time() - scratch.stat().st_mtime > 24 * _HOUR:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the processes of a rehearsal have told: the two runs that are compared, and how far each process came."""
+"""Read the events of a rehearsal's processes: the two runs to compare, and how far each process came."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Code(Enum):
-    """What a place shows, where a decision depends on it."""
+    """What a place shows, if a decision depends on it."""
 
     VERSIONS = auto()  #: the versions that the notebook asks for may have what is missing
     UNEVEN = auto()  #: the number of processes does not divide the samples of a step
-    OTHER_ROWS = auto()  #: as many rows as in one process, but others
+    OTHER_ROWS = auto()  #: as many rows as in one process, but different ones
     AFTER_ANOTHER = auto()  #: this process failed because another one did
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line that an answer speaks of, and what is to be said of it."""
+    """A line of the script that an answer refers to, and the message about it."""
 
     line: int | None
     text: str
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Both:
-    """The two runs that the answers compare, and a second one of one process where their rows differ."""
+    """The two runs that the answers compare, and a second run of one process if their rows differ."""
 
     plan: Plan
     alone: Run
@@ -53,24 +53,24 @@ class Both:
         return not (self.alone.failed or self.job.failed)
 
     def everyone(self) -> Iterator[tuple[str, Rank]]:
-        """Every process, with a name."""
+        """Yield every process, with a name."""
         yield "one process", self.one
         if self.job is not self.alone:
             yield from ((f"rank {number}", rank) for number, rank in enumerate(self.job.ranks))
 
 
 def end_of(rank: Rank) -> End:
-    """How the script ended in a process; without a code where it has not told that."""
+    """Return how the script ended in a process; without a code if the process did not record its end."""
     return next(rank.seen(End), End())
 
 
 def last_line(rank: Rank) -> int | None:
-    """The line at which a process ended, or of the last that it has told."""
+    """Return the line of the last event of a process that has a line, or None."""
     return next((event.line for event in reversed(rank.events) if event.line), None)
 
 
 def trainings(rank: Rank) -> list[list[Event]]:
-    """The events of each training, from its begin to its end or to where the process came."""
+    """Return the events of each training, from its begin to its end, or to the last event of the process."""
     found: list[list[Event]] = []
     for event in rank.events:
         if isinstance(event, Train):
@@ -81,7 +81,7 @@ def trainings(rank: Rank) -> list[list[Event]]:
 
 
 def waiting(plan: Plan, run: Run) -> Iterator[Place]:
-    """Where each process of a run that was stopped was."""
+    """Yield where each process of a stopped run was."""
     for number, rank in enumerate(run.ranks):
         open_calls: list[Call] = []
         for event in rank.events:

@@ -1,8 +1,8 @@
-"""Stand-ins for any model and data set of the hub, in the layout of its own cache, built when they are first asked for.
+"""Build stand-ins for models and data sets of the hub when they are first asked for, in the layout of its cache.
 
 The processes of a rehearsal are offline, and read that cache
 (https://huggingface.co/docs/huggingface_hub/guides/manage-cache). `stage/cached.py` asks for a repository by a file in
-the folder `asked`, which goes once the repository is there or cannot be built.
+the folder `asked`. The file is removed once the repository is built, or cannot be built.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class DataHints:
 
 @dataclass
 class Hub:
-    """The repositories, below one folder.
+    """The stand-in repositories, below one folder.
 
     Args:
-        folder: the cache.
-        build: makes a repository, as `stage/build.py` is asked to; gives "", or what went wrong.
-        hints: what the script says about its data sets, by id; under "" about any other.
-        sees: its models are given pictures.
-        models: ids that will be asked for: as long as nothing is, these and the data sets are built.
+        folder: the folder of the cache.
+        build: builds a repository for a request to `stage/build.py`; returns "", or what went wrong.
+        hints: what the script says about its data sets, by id; "" is any other data set.
+        sees: whether its models are given pictures.
+        models: ids that the script will ask for. While there are no requests, these and the data sets are built.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Hub:
         threading.Thread(target=self._answer, daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering requests."""
         self._closed.set()
 
     @property
@@ -84,7 +84,7 @@ class Hub:
         return self.folder / f"{kind}--{name.replace('/', '--')}" / "snapshots" / COMMIT
 
     def _build(self, kind: str, name: str) -> str:
-        """Build a repository; say what went wrong, or ""."""
+        """Build a repository; return what went wrong, or ""."""
         place, hints = self._place(kind, name), self.hints.get(name) or self.hints.get("", DataHints())
         refs = place.parents[1] / "refs"
         request: dict[str, Any] = {"kind": kind, "name": name, "folder": str(place)}
@@ -101,13 +101,13 @@ class Hub:
 
 
 def origin_of(folder: Path) -> str:
-    """What `stage/build.py` says of a repository that it has made."""
-    said = Path(f"{folder}.origin")
-    return said.read_text() if said.exists() else "stand-in"
+    """Return the origin that `stage/build.py` has recorded for a repository."""
+    file = Path(f"{folder}.origin")
+    return file.read_text() if file.exists() else "stand-in"
 
 
 def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:
-    """Whether an id may be one of the hub's: not a name of the script's own folders, nor a counter of starts."""
+    """Return whether an id may be one of the hub: not a folder of the script, nor a counter of starts."""
     if name.startswith("unslothai/"):
         return False
     known = kind == "datasets" and name in hints
@@ -115,14 +115,14 @@ def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Answers a digit, always the same for a request, in the fields of OpenAI's servers and of Ollama's."""
+    """Answers with a digit, always the same for a request, in the fields of OpenAI's and Ollama's servers."""
 
     def do_GET(self) -> None:
         asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         digit = str(zlib.crc32(asked) % 10)
-        said = {"index": 0, "text": digit, "message": {"role": "assistant", "content": digit}, "finish_reason": "stop"}
+        item = {"index": 0, "text": digit, "message": {"role": "assistant", "content": digit}, "finish_reason": "stop"}
         models = [{"id": "stand-in", "object": "model"}]
-        answer = json.dumps({"choices": [said], "data": models, "message": said["message"], "response": digit}).encode()
+        answer = json.dumps({"choices": [item], "data": models, "message": item["message"], "response": digit}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
@@ -132,12 +132,12 @@ class _Answers(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def answering_server() -> Iterator[int]:
-    """The port of a server that stands for those that a script would have started: it answers a digit."""
+    """Provide the port of a server that replaces those that a script would have started; it answers with a digit."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()

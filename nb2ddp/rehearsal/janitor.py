@@ -1,7 +1,7 @@
-"""Clean up after a rehearsal, also after one that was killed: then by `python janitor.py FOLDER [KEPT]`.
+"""Clean up after a rehearsal. If it was killed, `python janitor.py FOLDER [KEPT]` cleans up.
 
-That has a pipe of the rehearsal as its input, into which nobody writes: it ends when the rehearsal does. The processes
-of a rehearsal, and those that they have started, have their home below its folder.
+The input of this program is a pipe from the rehearsal, which closes when the rehearsal ends. The processes of a
+rehearsal, and those that they have started, have their home below its folder.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def cleaned(folder: Path, kept: Path | None) -> Iterator[None]:
-    """Leave no process and no folder of a rehearsal, however it ends.
+    """Remove the processes and the folder of a rehearsal when it ends, even if it is killed.
 
     Args:
-        folder: of the rehearsal.
+        folder: the folder of the rehearsal.
         kept: a folder to which its files are moved, or None.
     """
     command = [sys.executable, __file__, str(folder), *([str(kept.resolve())] if kept else [])]
@@ -38,7 +38,7 @@ def cleaned(folder: Path, kept: Path | None) -> Iterator[None]:
 
 
 def _clean(folder: str, kept: str = "") -> None:
-    """Kill those who may still write into a folder, move its files to where they are kept, and remove it."""
+    """Kill the processes that may still write into a folder, move its files to `kept`, and remove it."""
     end = time.monotonic() + 10
     while _kill_those_below(folder) and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Why a script could not be rehearsed, where that is no fault of its own, and what to give to the rehearsal."""
+"""Find out why a script could not be rehearsed if that is not its own fault, and what the rehearsal lacks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 _VERSIONS = "--versions notebook rehearses it with the notebook's versions"
 _ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
-#: Where a library refuses something, another version of it may not.
+#: Libraries of which another version may accept what this one refuses.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
 _REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
-#: Packages that every training has, so that no script lists them, under their modules' names.
+#: Packages that every training has, so that no script lists them, by the names of their modules.
 _BROUGHT = {"google": "protobuf", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
-_INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: where a module was found, as an ImportError says
+_INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: the path of a module in the message of an ImportError
 _PROGRESS = re.compile(r"\d+%(\||$)|\d+it/s")  #: a progress bar
-_BRIEF, _LONG = 160, 300  #: of a message, with and without what to give behind it
+_BRIEF, _LONG = 160, 300  #: characters of a message, with and without advice after it
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
 _OWN_ERRORS = ("NameError", "UnboundLocalError")
 
 
 def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
-    """Why the script could not be rehearsed, where that is no fault of its own.
+    """Return why the script could not be rehearsed if that is not its own fault, else None.
 
-    What ends it as one process already may lie in a stand-in as well as in the script, unless it is a name that nothing
-    has bound.
+    An error in the run of one process may come from a stand-in as well as from the script. Only an unbound
+    name is always an error of the script.
 
     Args:
         both: the runs.
@@ -43,8 +43,8 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
     for run in (both.alone, both.job):
         if run.stopped == "limit":
             many = "one process" if run is both.alone else f"{len(run.ranks)} processes"
-            said = f"it took longer than {run.seconds:.0f} s as {many}"
-            return Place(next(waiting(both.plan, run)).line, said)
+            reason = f"it took longer than {run.seconds:.0f} s as {many}"
+            return Place(next(waiting(both.plan, run)).line, reason)
     asked = [event.to for event in both.one.seen(events.Connect)]
     if both.alone.stopped and asked:
         return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust allows this")
@@ -57,7 +57,7 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
 
 
 def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None:
-    """Why one process could not be rehearsed."""
+    """Return why one process could not be rehearsed, or None."""
     end = end_of(rank)
     if end.unknown:
         return Place(end.inner, end.unknown)
@@ -70,25 +70,25 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
         host = end.host or _host(end)
         advice = f"--trust lets it reach {host}" if host else _advice(both.plan, rank, end)
         message = "" if host else _with_command(both.plan, end)[: _BRIEF if advice else _LONG]
-        said = f"{end.error}: {message}" if message else end.error
+        reason = f"{end.error}: {message}" if message else end.error
         is_of_versions = _VERSIONS in (advice, _brought(both.plan, end))
-        return Place(end.inner, "; ".join(filter(None, (said, advice))), Code.VERSIONS if is_of_versions else None)
+        return Place(end.inner, "; ".join(filter(None, (reason, advice))), Code.VERSIONS if is_of_versions else None)
     if rank.code and end.code is None and rank.code > 0:
-        lines = [line for line in re.split(r"[\r\n]+", rank.said.strip()) if not _PROGRESS.search(line)]
-        said = ([*filter(str.strip, lines)] or ["?"])[-1]
-        return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
+        lines = [line for line in re.split(r"[\r\n]+", rank.stderr.strip()) if not _PROGRESS.search(line)]
+        reason = ([*filter(str.strip, lines)] or ["?"])[-1]
+        return Place(None, f"an error of nb2ddp rehearse, not of the script: {reason[:200]}; please report it")
     if rank.code and not end.error and rank is both.one:
-        return Place(end.line, f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
+        return Place(end.line, f"as one process it ended with code {rank.code}. {rank.stderr[-300:]}".strip())
     return None
 
 
 def in_a_line(plan: Plan, failure: events.End | events.Passed) -> str:
-    """An exception in one line."""
+    """Return an exception in one line."""
     return f"{failure.error}: {_with_command(plan, failure)[:300]}".rstrip(": ")
 
 
 def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
-    """A message in one line, with what brings a package, or a part of one, where that is missing."""
+    """Return a message in one line; if a package or a part of one is missing, with what provides it."""
     message = " ".join(re.sub(_INSTALLED, "", failure.message).split())
     if brought := _brought(plan, failure):
         return f"{message}: {brought}"
@@ -96,7 +96,7 @@ def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
 
 
 def _brought(plan: Plan, failure: events.End | events.Passed) -> str:
-    """What brings a module that is missing: a line to type, or other versions; "" for other failures."""
+    """Return what provides a missing module: a command to type, or other versions; "" for other failures."""
     missing = re.search(r"No module named '([\w.]+)'", failure.message)
     if missing is None or failure.error != "ModuleNotFoundError":
         return ""
@@ -109,7 +109,7 @@ def _package(module: str) -> str:
 
 
 def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
-    """What would let the script go on, in one line to type, where that can be told."""
+    """Return what would let the script continue, in one line; "" if that is unknown."""
     error, message = end.error, end.message
     missing = _missing(rank, end)
     for clone in rank.seen(events.Clone):
@@ -119,7 +119,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
         return ""
     if library := re.search(r"(lib[\w+-]+)\.so\S*: cannot open shared object", message):
         return f"install the system library {library[1]}"
-    is_refused = end.library in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
+    is_refused = end.library in _VERSIONED and error in _REFUSALS  # by a library, independent of the rows
     unknown = re.search(r"unexpected keyword argument '(\w+)'", message) if error == "TypeError" else None
     is_of_versions = error == "ImportError" or (unknown is not None and unknown[1] in plan.text)
     if missing and not is_of_versions:
@@ -127,7 +127,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
         files = ", ".join(f"{name}.py" for name in missing)
         install = f"pip install {packages}, or " if packages else ""
         return f"{install}put {files} beside the script: this rehearsal replaced them by stand-ins that do nothing"
-    # What libraries hand to the script has other types in other versions.
+    # Values that libraries give to the script have other types in other versions.
     is_of_type = error in ("AttributeError", "TypeError") and not plan.environment.is_notebooks
     if is_of_versions or (plan.other_versions and (is_refused or is_of_type)):
         return _other_versions(plan)
@@ -150,7 +150,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
 
 
 def _host(end: events.End) -> str:
-    """The machine that a library says was not reached; "" for any other error."""
+    """Return the machine that a library could not reach; "" for any other error."""
     if any(name in end.error for name in _NETWORK) or "ConnectionPool(host=" in end.message:
         host = re.search(r"host='([^']+)'", end.message)
         return host[1] if host else "the network"
@@ -158,19 +158,19 @@ def _host(end: events.End) -> str:
 
 
 def _other_versions(plan: Plan) -> str:
-    """What to do where a library has not what the script takes."""
+    """Return what to do if a library lacks something that the script uses."""
     return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
 
 
 def _missing(rank: Rank, end: events.End) -> tuple[str, ...]:
-    """The modules that did nothing, and on which the statement that failed rests."""
+    """Return the modules that a stand-in replaced and on which the failed statement depends."""
     absent = dict.fromkeys(event.name.split(".")[0] for event in rank.seen(events.StandIn) if event.package)
     named = re.search(r"No module named '(\w+)", end.message)
     return tuple(name for name in absent if name in end.rests or (named and name == named[1]))
 
 
 def _comes_of(folder: str, text: str, message: str, missing: Iterable[str]) -> bool:
-    """Whether a failure comes of a clone that is not there: it names its folder, or rests on a module in it."""
+    """Return whether a missing clone caused a failure: the message names its folder, or a missing module is in it."""
     name = Path(folder).name
     plain = re.sub(r"\W|_", "", name).lower()
     is_searched = re.search(rf"sys\.path\.\w+\(.*{re.escape(name)}", text) is not None

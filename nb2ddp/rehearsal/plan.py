@@ -1,4 +1,4 @@
-"""What is known of a script before it runs: what it loads, with what it trains, where it names devices."""
+"""Find out before a script runs what it loads, what it trains with, and where it names devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nb2ddp.rehearsal.stage.nodes import calls, constant, every, imported, texts
 from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.rehearsal.stage.schema import MOST_ROWS
 
-#: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
+#: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it supports.
 _CPU_NAMES = frozenset(
     "FastLanguageModel FastModel is_bfloat16_supported is_bf16_supported get_chat_template apply_chat_template "
     "standardize_data_formats standardize_sharegpt train_on_responses_only UnslothTrainer "
     "UnslothTrainingArguments".split()
 )
 _CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
-#: What says of a script that it trains something else than a text model, or generates with vLLM.
+#: Patterns of a script that trains something other than a text model, or generates with vLLM.
 _NOT_TEXT = (
     r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=(?!\s*\w+ForCausalLM)|ForConditionalGeneration|"
     r"\b(tokenizer|processor)\.tokenizer\b|fast_inference\s*=(?!\s*False)"
@@ -31,20 +31,20 @@ _NOT_TEXT = (
 _SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
 _HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
 _CHATS_OF_SOUNDS = r"[\"']audio[\"']\s*:\s*\w+\[[\"']audio[\"']\]"
-#: What is not rehearsed, and how a script says that it needs it.
+#: What a rehearsal does not support -> the pattern of a script that needs it.
 _BEYOND = {
     "code of a model's repository (trust_remote_code)": r"\btrust_remote_code\s*=\s*True",
     "audio codecs": r"^\s*(from|import)\s+(snac|xcodec2|torchaudio)\b",
     "a model that speaks": r"\bCsm[A-Z]|\bcsm-\d|\bsesame",
 }
-_ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
+_ROWS, _FEW_ROWS = 1200, 240  # at least, of a data set; of one with pictures or sounds, which take longer to process
 _NEEDED = ("torch", "transformers", "accelerate", "datasets")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 _SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
 
 
 class PlanError(Exception):
-    """A script that cannot be rehearsed, in one sentence; `line` where it is a line's fault."""
+    """A script cannot be rehearsed. The message is one sentence; `line` is the line at fault, or None."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -57,49 +57,49 @@ class Plan:
 
     name: str
     text: str
-    folder: Path  #: where it stands, and the files that it reads
+    folder: Path  #: the folder of the script and of the files that it reads
     trainers: tuple[str, ...]
-    unsloth: str  #: "real", "stand-in", or "" where it is not used
+    unsloth: str  #: "real", "stand-in", or "" if it is not used
     models: tuple[str, ...]  #: ids of the hub that it loads models and tokenizers from
     data: dict[str, DataHints]
-    files: tuple[Path, ...]  #: files beside the script that it names
+    files: tuple[Path, ...]  #: files next to the script that it names
     packages: tuple[str, ...] = ()
-    variables: dict[str, bool] = field(default_factory=dict)  #: of the environment; True: one stands for it
+    variables: dict[str, bool] = field(default_factory=dict)  #: of the environment; True if it needs a placeholder
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
-    sees: bool = False  #: its models are given pictures
+    sees: bool = False  #: whether its models are given pictures
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
     environment: Environment = field(default_factory=here)
-    other_versions: tuple[str, ...] = ()  #: what the notebook asks for, and the environment does not have
+    other_versions: tuple[str, ...] = ()  #: versions that the notebook asks for and the environment lacks
 
     @property
     def beyond(self) -> list[str]:
-        """What the script seems to need, and no rehearsal has."""
+        """What the script seems to need and no rehearsal supports."""
         return [what for what, pattern in _BEYOND.items() if re.search(pattern, self.text, re.MULTILINE)]
 
     def place(self, line: int | None) -> str:
-        """A line as a person reads it: `train.py:120 (cell 14)`."""
+        """Return the name of a line in messages: `train.py:120 (cell 14)`."""
         cell = max((start for start in self.cells if line is not None and start <= line), default=None)
         return f"{self.name}:{line or '?'}" + (f" (cell {self.cells[cell]})" if cell else "")
 
     def source(self, line: int | None) -> str:
-        """The text of a line."""
+        """Return the text of a line; "" if there is no such line."""
         lines = self.text.splitlines()
         return lines[line - 1].strip() if line and line <= len(lines) else ""
 
 
 def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
-    """The plan of a script.
+    """Return the plan of a script.
 
     Args:
-        path: where it stands, or would stand: beside the files that it reads.
+        path: its path, next to the files that it reads; the file need not exist.
         text: its text.
-        choose: gives the environment for a script that trains with these libraries.
+        choose: returns the environment for a script that trains with these libraries.
 
     Returns:
         What it needs.
 
     Raises:
-        PlanError: it is not Python, or trains nothing that a rehearsal could follow.
+        PlanError: it is not Python, or has no training that a rehearsal can follow.
     """
     tree, folder = _parsed(text), path.resolve().parent
     names = used(tree)
@@ -137,7 +137,7 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
 
 
 def _trained_with(tree: ast.AST) -> list[str]:
-    """The libraries that a script trains with."""
+    """Return the libraries that a script trains with."""
     used = {module.split(".")[0] for module, _ in imported(tree)}
     more = ("trl", "peft") if "unsloth" in used else ()
     return list(dict.fromkeys([*_NEEDED, *more, *(name for name in LIBRARIES if name in used)]))
@@ -153,33 +153,33 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _cells(text: str) -> Iterator[tuple[int, int]]:
-    """The first line and the number of each of the notebook's cells."""
+    """Yield the first line and the number of each of the notebook's cells."""
     for number, line in enumerate(text.splitlines(), start=1):
         if mark := re.match(r"# %% Cell (\d+)", line):
             yield number, int(mark[1])
 
 
 def _variables(tree: ast.AST, text: str) -> Iterator[tuple[str, bool]]:
-    """The environment variables that the script reads, and whether each gets a placeholder where it is not set.
+    """Yield the environment variables that the script reads, and whether each gets a placeholder if it is not set.
 
-    Secrets do, and what the script does not go on without.
+    Secrets do, and variables that the script cannot run without.
     """
     own = re.findall(r"environ\.setdefault\(\s*[\"'](\w+)", text)
     for node in ast.walk(tree):
         match node:
-            case ast.Subscript(value=holder, slice=asked, ctx=ast.Load()):
+            case ast.Subscript(value=accessor, slice=asked, ctx=ast.Load()):
                 reads, is_needed = "environ", True
-            case ast.Call(func=holder, args=[asked, *_]) | ast.Compare(left=asked, comparators=[holder]):
+            case ast.Call(func=accessor, args=[asked, *_]) | ast.Compare(left=asked, comparators=[accessor]):
                 reads, is_needed = r"environ(\.get)?|getenv", False
             case _:
                 continue
         name = constant(asked)
-        if name and re.search(rf"\b({reads})$", ast.unparse(holder)) and name not in own and not LAUNCHED.match(name):
+        if name and re.search(rf"\b({reads})$", ast.unparse(accessor)) and name not in own and not LAUNCHED.match(name):
             yield name, is_needed or SECRET.search(name) is not None
 
 
 def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: Environment) -> str:
-    """Whether the real Unsloth can train this on a CPU."""
+    """Return "real" if the real Unsloth can train this on a CPU, else "stand-in"; "" without Unsloth."""
     names = {name for module, name in imported(tree) if module.split(".")[0] == "unsloth"}
     if not names:
         return ""
@@ -196,9 +196,9 @@ def _models(tree: ast.AST) -> Iterator[str]:
 
 
 def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
-    """Each data set that the script loads, with the splits and configurations that it speaks of.
+    """Yield each data set that the script loads, with the splits and configurations that it names.
 
-    "" is any other: one whose id a variable holds.
+    "" is any other data set, such as one whose id is in a variable.
     """
     usual = (text for text in texts(tree) if re.fullmatch(_SPLIT, text))
     most = max([least, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
@@ -217,7 +217,7 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
 
 def _sizes(tree: ast.AST) -> Iterator[int]:
-    """How many rows the script takes at least, of some data set."""
+    """Yield the minimum numbers of rows that the script takes from data sets."""
     shares: list[ast.expr] = []
     for node in ast.walk(tree):
         match node:
@@ -234,16 +234,16 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
     for share in shares:
         match share:
             case ast.Constant(value=float(kept)) if 0 < kept < 0.5:
-                yield int(32 / kept)  # so many leave 32
+                yield int(32 / kept)  # the script keeps 32 of this number of rows
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
-    """Files in the script's folder that its texts name, or that it imports, up to 64 MB each."""
+    """Yield the files in the script's folder that its strings name or that it imports, up to 64 MB each."""
     modules = {module.replace(".", "/") + ".py" for module, _ in imported(tree)}
     for text in (*texts(tree), *sorted(modules)):
         if 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
             path = folder / text
-            with contextlib.suppress(OSError, ValueError):  # a long text, and no path
+            with contextlib.suppress(OSError, ValueError):  # a long text that is not a path
                 if path.is_file() and path.stat().st_size < 2**26:
                     yield path
 

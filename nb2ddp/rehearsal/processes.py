@@ -15,12 +15,12 @@ _START = Path(__file__).resolve().parent / "stage" / "start.py"
 
 
 class Parent:
-    """Starts each process as a copy of one that has imported what is slow to import.
+    """Starts each process as a copy of one that has imported the slow libraries.
 
     The copies of one parent share the seed of Python's hashes, and so the order of sets.
 
     Args:
-        environment: of the parent; each copy has its own.
+        environment: the environment of the parent; each copy gets a separate one.
         python: the interpreter.
     """
 
@@ -36,24 +36,24 @@ class Parent:
         )
         self._asking = threading.Lock()
 
-    def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
-        """Start one, the first of a session of its own.
+    def start(self, *command: str, environment: Mapping[str, str], folder: Path, output: Path) -> Process:
+        """Start a process, the first of a new session.
 
         Args:
-            command: "play", "build" or "agent", and what these are to be told.
-            environment: of the process.
-            folder: it works in.
-            said: a path without ending: what it prints goes to `.out` and `.err`.
+            command: "play", "build" or "agent", and its arguments.
+            environment: the environment of the process.
+            folder: its working folder.
+            output: a path without suffix; `.out` and `.err` are for standard output and standard error.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the process cannot be started.
         """
         request = {
             "program": command[0],
             "arguments": command[1:],
             "environment": dict(environment),
             "folder": str(folder),
-            "said": str(said),
+            "said": str(output),
         }
         assert self._program.stdin is not None
         assert self._program.stdout is not None
@@ -64,10 +64,10 @@ class Parent:
             pid = self._program.stdout.readline()
         if not pid:
             raise OSError(f"the process that imports the libraries has ended with code {self._program.wait()}")
-        return Process(self._program, int(pid), Path(f"{said}.code"))
+        return Process(self._program, int(pid), Path(f"{output}.code"))
 
     def close(self) -> None:
-        """Start no more."""
+        """Stop the parent: it can start no more processes."""
         self._program.kill()
         self._program.wait()
         with contextlib.suppress(OSError):
@@ -83,13 +83,13 @@ class Process:
     file: Path
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Return its exit code, negative for a signal; None while it runs."""
         has_ended = self.program.poll() is not None  # asked first: the code may be written before the end
         code = self.file.read_text() if self.file.exists() else ""
         return int(code) if code else -9 if has_ended else None
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for its end, and return its exit code."""
         while (code := self.poll()) is None:
             time.sleep(0.01)
         return code

@@ -1,4 +1,4 @@
-"""The questions of a rehearsal, each with what the runs say to it."""
+"""The questions of a rehearsal, each with a function that answers it from the runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from nb2ddp.rehearsal.stage import events
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.run import Rank, Run
 
-#: Losses of equal rows differ by rounding alone: seen below 9e-5 in float32, below 2e-3 with weights in 16 bits. A loss
-#: that is itself in 16 bits (sentence-transformers 5.7) may be the next number but one.
+#: Losses of equal rows differ only by rounding. The measured difference is below 9e-5 in float32, and below 2e-3 with
+#: weights in 16 bits. A loss that is itself in 16 bits (sentence-transformers 5.7) may differ by two of its steps.
 _LOSS, _NORM = 5e-3, 0.05
-#: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
+#: Files that are not results for the user: caches, and states that each process saves under a separate name.
 _OWN = re.compile(
     r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
     r"\.lock$|\.tmp|\.incomplete$|/tmp\w*$|rng_state_\d+"
 )
-#: What torch raises in a process once another one has failed.
+#: Errors of torch in a process after another process has failed.
 _AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer")
 
 
@@ -36,16 +36,16 @@ class State(str, Enum):
     """The answer to a question."""
 
     GOOD = "good"
-    NOTE = "note"  #: not as in one process, with a reason that is no fault
+    NOTE = "note"  #: differs from one process, for a reason that is not a fault
     FAULT = "fault"
-    UNKNOWN = "unknown"  #: not measured: the run did not come so far
+    UNKNOWN = "unknown"  #: not measured: the run ended before
 
 
 Answer = tuple[State, str, tuple[Place, ...]]
 
 
 def _answering(state: State) -> Callable[..., Answer]:
-    """What makes an answer of this state, of what was measured and the places that show it, each once."""
+    """Return a function that makes an answer of this state from a measurement and the distinct places that show it."""
 
     def answer(measured: str, *places: Place) -> Answer:
         return state, measured, tuple(dict.fromkeys(places))
@@ -57,7 +57,7 @@ _good, _note, _fault, _unknown = map(_answering, (State.GOOD, State.NOTE, State.
 
 
 def reaches_its_end(both: Both) -> Answer:
-    """Every process ends with code 0, and every training that began ended."""
+    """Check that every process ended with code 0, and that every training that began has ended."""
     places = []
     for who, rank in both.everyone():
         end = end_of(rank)
@@ -85,11 +85,11 @@ def reaches_its_end(both: Both) -> Answer:
 
 
 def waits_for_ever(both: Both) -> Answer:
-    """No run was stopped; else, the line and the call of each process that was still there."""
+    """Check that no run was stopped; else return the line and the call of each process that was still running."""
     for run in (both.alone, both.job):
         if run.stopped:
-            said = "every process waits" if run.stopped == "waiting" else "the time limit was reached"
-            return _fault(said, *waiting(both.plan, run))
+            outcome = "every process waits" if run.stopped == "waiting" else "the time limit was reached"
+            return _fault(outcome, *waiting(both.plan, run))
     endless = [
         Place(event.line, f"never ends: {event.command[:80]}")
         for _, rank in both.everyone()
@@ -100,7 +100,7 @@ def waits_for_ever(both: Both) -> Answer:
 
 
 def same_calls(both: Both) -> Answer:
-    """The sequence of calls that need all processes is that of rank 0 in every process."""
+    """Check that every process makes the same sequence of collective calls as rank 0."""
     ranks = both.job.ranks
     sequences = [list(rank.seen(events.Call)) for rank in ranks]
     for number, calls in enumerate(sequences[1:], start=1):
@@ -109,7 +109,7 @@ def same_calls(both: Both) -> Answer:
                 continue
             missing = 0 if first is None else number if other is None else None
             if missing is not None and ranks[missing].code not in (0, None):
-                break  # it did not live to make more calls
+                break  # it ended before it could make more calls
             sides = [
                 Place(call.line, f"rank {rank} calls {call.name}")
                 if call
@@ -121,7 +121,7 @@ def same_calls(both: Both) -> Answer:
 
 
 def _steps(rank: Rank) -> list[list[list[str]]]:
-    """For each training, the rows that this process had in each step."""
+    """Return the rows of this process in each step of each training."""
     found = []
     for training in trainings(rank):
         steps: list[list[str]] = [[]]
@@ -135,7 +135,7 @@ def _steps(rank: Rank) -> list[list[list[str]]]:
 
 
 def same_rows(both: Both) -> Answer:
-    """In each step, all processes together have the rows that one process has."""
+    """Check that in each step all processes together have the same rows as one process."""
     alone = _steps(both.one)
     jobs = [_steps(rank) for rank in both.job.ranks]
     if not any(any(steps) for steps in alone) or not all(jobs):
@@ -163,14 +163,14 @@ def same_rows(both: Both) -> Answer:
 
 
 def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bool:
-    """Whether a second run of one process has other rows in a step too, and all processes prepared the same."""
+    """Return whether a second run of one process also has other rows in a step, and all processes prepared the same."""
     prepared = {[*rank.seen(events.Train)][training].rows for rank in both.job.ranks}
     again = _steps(both.again.ranks[0]) if both.again is not None else []
     return len(prepared) == 1 and any(sorted(steps[step]) != sorted(rows) for steps in again[training : training + 1])
 
 
 def _other_arguments(both: Both) -> Iterator[Place]:
-    """Where a process trains for longer, at another rate, or into another folder than it should."""
+    """Yield where a process trains for longer, at another rate, or into another folder than it should."""
     count = len(both.job.ranks)
     one, *ranks = (list(rank.seen(events.Arguments)) for _, rank in both.everyone())
     for alone, *several in zip(one, *ranks, strict=False):
@@ -183,7 +183,7 @@ def _other_arguments(both: Both) -> Iterator[Place]:
 
 
 def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
-    """How the rows of several processes differ from those of one, or ""."""
+    """Return how the rows of several processes differ from those of one process, or ""."""
     total, expected = Counter(row for part in parts for row in part), Counter(rows)
     count = sum(total.values())
     if count != len(rows):
@@ -199,7 +199,7 @@ def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
 
 
 def same_losses(both: Both) -> Answer:
-    """The losses and gradient norms of each step are those of one process."""
+    """Check that each step has the same losses and gradient norms as in one process."""
     one, other = both.one, both.job.ranks[0]
     bound = max([_LOSS, *(2 * event.value for event in one.seen(events.Precision))])
     worst: tuple[float, float] = (0.0, 0.0)
@@ -215,12 +215,12 @@ def same_losses(both: Both) -> Answer:
                 return _different_losses(both, number, a, b)
     if not steps:
         return _unknown("no loss was logged")
-    said = f"losses within {worst[0]:.0e}, gradient norms within {worst[1]:.1%}, {steps} steps"
-    return _note(said) if same_rows(both)[0] is State.FAULT else _evaluated_otherwise(both) or _good(said)
+    outcome = f"losses within {worst[0]:.0e}, gradient norms within {worst[1]:.1%}, {steps} steps"
+    return _note(outcome) if same_rows(both)[0] is State.FAULT else _evaluated_otherwise(both) or _good(outcome)
 
 
 def _evaluated_otherwise(both: Both) -> Answer | None:
-    """Where evaluations of all processes together have other rows than those of one process."""
+    """Return an answer if the evaluations of all processes together have other rows than those of one process."""
     alone, *job = (list(rank.seen(events.OtherRows)) for _, rank in both.everyone())
     one, several = (
         {row for each in evaluations for event in each for row in event.rows} for evaluations in ([alone], job)
@@ -251,7 +251,7 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
 
 
 def _keys(ranks: Iterable[Rank]) -> Counter[str]:
-    """How often each completion got which reward."""
+    """Count how often each completion got each reward."""
     return Counter(
         f"{event.name} {key} {value}"
         for rank in ranks
@@ -261,7 +261,7 @@ def _keys(ranks: Iterable[Rank]) -> Counter[str]:
 
 
 def same_weights(both: Both) -> Answer:
-    """At the end of each training every process has the same trained weights."""
+    """Check that every process has the same trained weights at the end of each training."""
     trained = [list(rank.seen(events.Trained)) for rank in both.job.ranks]
     if not trained[0]:
         return _unknown("no training ended")
@@ -274,14 +274,14 @@ def same_weights(both: Both) -> Answer:
 
 
 def rewards_agree(both: Both) -> Answer:
-    """The same completion of the same prompt gets the same reward in every process."""
+    """Check that the same completion of the same prompt gets the same reward in every process."""
     given: dict[tuple[str, str, str], tuple[str, Any]] = {}
     count = 0
     for who, rank in both.everyone():
         for event in rank.seen(events.Reward):
             for key, value in zip(event.keys, event.values, strict=False):
                 count += 1
-                # A reward that the script wraps to draw alike in all processes draws as it likes in one.
+                # A wrapped reward draws the same numbers in all processes of a job, but others in one process.
                 group = "" if event.wrapped and rank is both.one else "job"
                 before = given.setdefault((event.name, group, key), (who, value))
                 if before[1] != value:
@@ -291,7 +291,7 @@ def rewards_agree(both: Both) -> Answer:
 
 
 def one_writer(both: Both) -> Answer:
-    """No file is written by two processes, and no program, server or upload is asked for by two."""
+    """Check that no two processes write the same file, or start the same program, server or upload."""
     asked: dict[tuple[str, str], dict[int, events.Event]] = {}
     for number, rank in enumerate(both.job.ranks):
         for event in rank.events:
@@ -309,13 +309,13 @@ def one_writer(both: Both) -> Answer:
 
 
 def _outside(event: events.Event) -> tuple[str, str] | None:
-    """What an event does to the outside, as a verb and a thing."""
+    """Return an event's effect outside the process, as a verb and an object; None if there is none."""
     match event:
         case events.Write(path) if not _OWN.search(path):
             return "written", path
         case events.Remove(path) if not _OWN.search(path):
             return "removed", path
-        case events.Program(command) if event.line and not only_shows(command):  # each may need what it reads
+        case events.Program(command) if event.line and not only_shows(command):  # each process may need its output
             return "started", command[:80]
         case events.Serve(port) if event.line:
             return "served", str(port)
@@ -327,7 +327,7 @@ def _outside(event: events.Event) -> tuple[str, str] | None:
 
 
 def _early_reads(job: Run) -> Iterator[Place]:
-    """Files that a process reads although another one may not yet have written them: no call of all lies between."""
+    """Yield files that a process reads before another one has surely written them: no collective is in between."""
     written: dict[str, tuple[int, int]] = {}
     reads: list[tuple[str, int, int, events.Event]] = []
     for number, rank in enumerate(job.ranks):
@@ -347,7 +347,7 @@ def _early_reads(job: Run) -> Iterator[Place]:
 
 
 def _looked_for(event: events.Event) -> str:
-    """The path of what an event reads, has made since it is not there, or ends for."""
+    """Return the path that an event reads, or that is missing for it; "" for other events."""
     path = ""
     match event:
         case events.Read(path):
@@ -360,7 +360,7 @@ def _looked_for(event: events.Event) -> str:
 
 
 def main_process_goes_on(both: Both) -> Answer:
-    """After the last training the other processes do nothing to the outside, and nothing outlives the job."""
+    """Check that the other processes have no outside effect after the last training, and nothing outlives the job."""
     places = []
     for number, rank in enumerate(both.job.ranks[1:], start=1):
         story = rank.events
@@ -382,9 +382,9 @@ def main_process_goes_on(both: Both) -> Answer:
 
 
 def own_device(both: Both) -> Answer:
-    """No model is spread over the GPUs of other processes, in code that more than the main process comes to."""
+    """Check that no code that several processes reach spreads a model over the GPUs of other processes."""
     others = [end_of(rank).line or math.inf for rank in both.job.ranks[1:]]
-    last = max(others, default=math.inf)  # where they leave
+    last = max(others, default=math.inf)  # the last line that another process reaches
     places = [Place(line, text) for line, text in both.plan.spread if line <= last]
     return _fault("no", *places) if places else _good("yes")
 

@@ -1,4 +1,4 @@
-"""Rehearse one script: lay out a folder, run it twice, judge, and leave nothing behind."""
+"""Rehearse one script: prepare a folder, run the script twice, judge the runs, and clean up."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from nb2ddp.rehearsal.processes import Parent
 from nb2ddp.rehearsal.run import Run, Started, environment, started
 from nb2ddp.rehearsal.verdict import Verdict, judge
 
-#: A socket's path has 103 characters at most (macOS; Linux 107), of which 65 lie below the usual temporary folder.
+#: A socket's path has at most 103 characters (macOS; Linux 107). Of these, 65 are for names below the temporary folder.
 _ROOM = 38
-PATIENCE = 60.0  # that the real hub and a process have for one repository
+PATIENCE = 60.0  # seconds that the real hub and a process have for one repository
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Options:
     """How to rehearse.
 
     Attributes:
-        processes: of the second run.
-        steps: of each training.
-        limit: seconds of each run.
-        trust: let the script start programs, reach the network and write where it wants.
-        keep: a new folder in which everything stays, or None.
+        processes: the number of processes of the second run.
+        steps: the number of steps of each training.
+        limit: the time limit of each run, in seconds.
+        trust: let the script start programs, reach the network and write anywhere.
+        keep: a new folder that keeps all files of the rehearsal, or None.
         offline: do not ask the real hub for configurations, tokenizers and rows.
-        data: a file of real rows, which every source has that is not there, or None.
+        data: a file of real rows for every source that is missing, or None.
     """
 
     processes: int = 2
@@ -57,19 +57,19 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
 
     Args:
         plan: the script.
-        options: how.
-        tell: called with what happens, now and then.
+        options: how to rehearse.
+        tell: called from time to time with what happens.
     """
     with laid_out(plan, options, tell) as job:
         gate = job.root / "gate"
         several_ranks = job.root / f"{options.processes}-processes"
-        # While one process trains, the others import: they read what it has learnt once the gate is there.
+        # While one process trains, the others import. They read what it has learnt once the gate file exists.
         with job.started(plan, several_ranks, {"gate": str(gate)}) as ranks:
             alone = several = job.run(plan, job.root / "one", "one process", processes=1)
             if not alone.failed:
                 gate.touch()
                 several = job.ended(ranks, several_ranks.name)
-        # Rows that the hub has not are made where they are read.
+        # Rows that are not on the hub are made where the script reads them.
         loads = {load: why if load[0] == "models" else "" for load, why in job.hub.offered.items()}
         judged = partial(judge, plan, alone, several, loads, job.hub.origins, trust=options.trust)
         if not (verdict := judged()).has_other_rows:
@@ -84,14 +84,14 @@ class Job:
     root: Path
     options: Options
     hub: Hub
-    server: int  #: the port of the server that answers for others
+    server: int  #: the port of the server that replaces other servers
     starters: list[Parent]
     tell: Callable[[str], None]
 
     def started(
         self, plan: Plan, folder: Path, more: Mapping[str, object] | None = None, processes: int = 0
     ) -> AbstractContextManager[Started]:
-        """Start a script in a folder, as the rehearsal's number of processes or another."""
+        """Start a script in a folder, as the rehearsal's number of processes unless another number is given."""
         options = self.options
         settings = {
             "root": str(self.root),
@@ -106,7 +106,7 @@ class Job:
         return started(plan, folder, processes or options.processes, environ=environ, starters=self.starters)
 
     def ended(self, ranks: Started, name: str) -> Run:
-        """What becomes of processes that have been started."""
+        """Wait for the end of started processes, and return their run."""
         tell, hub = self.tell, self.hub
         return ranks.ended(self.options.limit, lambda text: tell(f"{name}: {text}"), lambda: hub.is_building)
 
@@ -118,7 +118,7 @@ class Job:
 
 @contextlib.contextmanager
 def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Iterator[Job]:
-    """The folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
+    """Provide the folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
     with own_folder(options.keep) as root, _starters(plan, root) as starters, answering_server() as server:
         builder = environment(plan, root, {}) | upstream.environment(offline=options.offline)
         build = partial(built, starters[-1], root / "tmp", builder)
@@ -131,20 +131,20 @@ def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
 
 @contextlib.contextmanager
 def _starters(plan: Plan, root: Path) -> Iterator[list[Parent]]:
-    """What starts the first process of a run, and what starts the others: their sets are not ordered alike."""
+    """Provide one parent for the first process of a run, and one for the others: their sets have different orders."""
     environ, python = environment(plan, root, {}), plan.environment.python
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(Parent(environ, python))) for _ in range(2)]
 
 
 def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
-    """Let a process build a repository of the hub; say what went wrong.
+    """Let a process build a repository of the hub; return what went wrong, or "".
 
-    The real hub is asked no more once that took too long.
+    After a build has taken too long, the real hub is not asked again.
     """
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        said = Path(own, "build")
-        process = starter.start("build", json.dumps(request), environment=environ, folder=folder, said=said)
+        output = Path(own, "build")
+        process = starter.start("build", json.dumps(request), environment=environ, folder=folder, output=output)
         end = time.monotonic() + (PATIENCE if "HF_HUB_OFFLINE" not in environ else math.inf)
         while process.poll() is None:
             if time.monotonic() > end:
@@ -155,12 +155,12 @@ def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[
             time.sleep(0.05)
         if not process.wait():
             return ""
-        return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
+        return output.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
 
 
 @contextlib.contextmanager
 def own_folder(keep: Path | None) -> Iterator[Path]:
-    """The folder of a rehearsal, moved to `keep` at its end; where a signal ends this program, `janitor` does so."""
+    """Provide the folder of a rehearsal, and move it to `keep` at the end; `janitor` does so after a fatal signal."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     usual = os.path.realpath(tempfile.gettempdir())

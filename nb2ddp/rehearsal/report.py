@@ -1,4 +1,4 @@
-"""Tell a verdict: as text for a terminal, and as JSON."""
+"""Format a verdict as text for a terminal, and as JSON."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.questions import State
 from nb2ddp.rehearsal.verdict import Row, Verdict
-from nb2ddp.versions import told
+from nb2ddp.versions import version_text
 
-_MOST = 6  # lines that are shown of one fault
+_MOST = 6  # lines of the script that are shown for one fault
 _ORIGINS = {"hub": "real, scaled down", "cache": "real, from the cache, scaled down", "stand-in": "a stand-in"}
 _MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN: "?"}
 
 
 def headline(verdict: Verdict) -> str:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     count = len(verdict.job.ranks)
     many = f"{count} processes" if count > 1 else "one process"
     if verdict.obstacle:
         return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
     if verdict.faults and verdict.job is verdict.alone and (end := end_of(verdict.alone.ranks[0])).error:
-        said = f"{verdict.plan.place(end.inner)}: {in_a_line(verdict.plan, end)}"
-        return f"even one process fails, which is the notebook's own fault: {said}"
+        summary = f"{verdict.plan.place(end.inner)}: {in_a_line(verdict.plan, end)}"
+        return f"even one process fails, which is the notebook's own fault: {summary}"
     if verdict.faults:
         return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
@@ -42,7 +42,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def text_lines(verdict: Verdict) -> Iterator[str]:
-    """The verdict for a person: a line, the table, and the lines of the script that are at fault."""
+    """Yield the verdict as text: one line, the table of questions, and the lines of the script at fault."""
     plan = verdict.plan
     yield f"{plan.name}: {headline(verdict)}"
     yield from (f"  {line}" for line in _surroundings(plan))
@@ -60,24 +60,24 @@ def text_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _surroundings(plan: Plan) -> Iterator[str]:
-    """With what it was trained: whose Unsloth, where, in which versions, and what the notebook asks for instead."""
+    """Yield the kind of Unsloth, the environment with its versions, and other versions that the notebook asks for."""
     where = plan.environment
     unsloth = {"real": "Unsloth's own CPU backend, ", "stand-in": "A stand-in for Unsloth on transformers and PEFT, "}
-    said = f"{unsloth.get(plan.unsloth, '')}in {where.name}: {told(where.versions)}"
-    yield said[0].upper() + said[1:]
+    summary = f"{unsloth.get(plan.unsloth, '')}in {where.name}: {version_text(where.versions)}"
+    yield summary[0].upper() + summary[1:]
     if plan.other_versions and not where.is_notebooks:
         yield f"The notebook asks for {', '.join(plan.other_versions)}: rehearse with --versions notebook"
 
 
 def _needs(verdict: Verdict) -> Iterator[str]:
-    """What the script needs, a line for each kind; of models and data sets, what of them was the real one's."""
+    """Yield a line for each kind of need of the script, with the origin of each model and data set."""
     for kind, names in verdict.needs.items():
         known = (f"{name} ({_ORIGINS[verdict.origins[name]]})" if name in verdict.origins else name for name in names)
         yield f"{kind}: {', '.join(known)}"
 
 
 def _where(verdict: Verdict, row: Row) -> Iterator[str]:
-    """The lines that a fault is at, each once, with what is said of it."""
+    """Yield each line of the script with this fault once, and the message about it."""
     by_line: dict[int | None, list[str]] = {}
     for place in row.places:
         by_line.setdefault(place.line, []).append(place.text.splitlines()[0])
@@ -91,7 +91,7 @@ def _where(verdict: Verdict, row: Row) -> Iterator[str]:
 
 
 def as_data(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as it stands in JSON."""
+    """Return the verdict as data for JSON."""
 
     def place(each: Place) -> dict[str, Any]:
         return {"line": each.line, "place": verdict.plan.place(each.line), "text": each.text}
@@ -118,5 +118,5 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def as_json(verdict: Verdict) -> str:
-    """The verdict as JSON."""
+    """Return the verdict as JSON."""
     return json.dumps(as_data(verdict), indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Run a script as one process or as several, in a fresh folder, until it ends, waits for ever, or takes too long."""
+"""Run a script as one process or as several, in a fresh folder, until it ends, waits forever, or takes too long."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from nb2ddp.script.needs import untested
 from nb2ddp.toml import tables
 
 _VARIABLES = tables(__file__)
-_PATIENCE = 20.0  # seconds without any computation after which processes wait for ever
+_PATIENCE = 20.0  # seconds without any computation after which processes count as waiting forever
 _GRACE = 10.0  # seconds that the others have after one process has failed
 Kind = TypeVar("Kind", bound=Event)
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of a run: how it ended, and what it saw."""
+    """One process of a run: how it ended, and its events."""
 
-    code: int | None  #: None where it was stopped
+    code: int | None  #: None if it was stopped
     events: tuple[Event, ...]
     stack: str  #: where each of its threads was when it was stopped
-    said: str  #: the end of what it printed on stderr
+    stderr: str  #: the end of what it printed there
 
     def seen(self, kind: type[Kind]) -> Iterator[Kind]:
-        """Its events of a kind, in order."""
+        """Return its events of a kind, in order."""
         return (event for event in self.events if isinstance(event, kind))
 
 
@@ -49,17 +49,17 @@ class Run:
 
     ranks: tuple[Rank, ...]
     seconds: float
-    stopped: str  #: "" where it ended; "waiting" or "limit"
+    stopped: str  #: "" if it ended, else "waiting" or "limit"
     left: tuple[str, ...] = field(default=())  #: programs that outlived it
 
     @property
     def failed(self) -> bool:
-        """Whether not every process has reached its end."""
+        """Whether any process did not reach its end."""
         return bool(self.stopped or any(rank.code for rank in self.ranks))
 
 
 def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a run below `folder`: the user's, without secrets, launchers, GPUs and own folders."""
+    """Return the environment of a run below `folder`: the user's, without secrets, launchers, GPUs and folders."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -84,30 +84,30 @@ def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[s
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at."""
+    """Return a port of this machine on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def launched(rank: int, processes: int, port: int, logs: Path) -> dict[str, str]:
-    """What torchrun tells each process of a job on one machine; nothing for a job of one process."""
-    told = _VARIABLES["launched"] if processes > 1 else {}
-    return {name: value.format(rank=rank, processes=processes, port=port, logs=logs) for name, value in told.items()}
+    """Return the variables that torchrun sets for a process of a job on one machine; none for a job of one process."""
+    table = _VARIABLES["launched"] if processes > 1 else {}
+    return {name: value.format(rank=rank, processes=processes, port=port, logs=logs) for name, value in table.items()}
 
 
 @contextlib.contextmanager
 def started(
     plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], starters: Sequence[Parent]
 ) -> Iterator[Started]:
-    """Start the script's processes; those that live at the end of the block are stopped.
+    """Start the script's processes, and stop those that still run at the end of the block.
 
     Args:
         plan: the script.
-        folder: a new folder, below which everything happens.
-        processes: how many.
-        environ: of the processes, from `environment`.
-        starters: of the first process, of the second, ...; the last one starts the others too.
+        folder: a new folder for all files of the run.
+        processes: the number of processes.
+        environ: the environment of the processes, from `environment`.
+        starters: one for the first process, one for the second, ...; the last one also starts the others.
     """
     work, logs = _laid_out(plan, folder)
     script, port = work / plan.name, free_port()
@@ -116,11 +116,11 @@ def started(
     try:
         if processes > 1:
             start_agent = starters[0].start
-            others.append(start_agent("agent", str(port), environment=environ, folder=folder, said=logs / "agent"))
+            others.append(start_agent("agent", str(port), environment=environ, folder=folder, output=logs / "agent"))
         for rank in range(processes):
-            told = {**environ, **launched(rank, processes, port, logs)}
+            variables = {**environ, **launched(rank, processes, port, logs)}
             start_process = starters[min(rank, len(starters) - 1)].start
-            jobs.append(start_process("play", str(script), environment=told, folder=work, said=logs / str(rank)))
+            jobs.append(start_process("play", str(script), environment=variables, folder=work, output=logs / str(rank)))
         yield Started(jobs, logs)
     finally:
         _stop([*jobs, *others])
@@ -128,18 +128,18 @@ def started(
 
 @dataclass(frozen=True)
 class Started:
-    """A script's processes, which run."""
+    """The running processes of a script."""
 
     jobs: list[Process]
     logs: Path
 
     def ended(self, limit: float, tell: Callable[[str], None], is_served: Callable[[], bool] = lambda: False) -> Run:
-        """Wait until they have ended, wait for ever, or take too long.
+        """Wait until the processes have ended, wait forever, or take too long.
 
         Args:
-            limit: seconds that they have from now on.
-            tell: called with what happens, now and then.
-            is_served: whether something is made that a process waits for.
+            limit: the time limit from now on, in seconds.
+            tell: called from time to time with what happens.
+            is_served: returns whether something is being built that a process waits for.
         """
         start = time.monotonic()
         stopped = _watch(self.jobs, self.logs, start + limit, tell, is_served)
@@ -153,7 +153,7 @@ class Started:
 
 
 def _laid_out(plan: Plan, folder: Path) -> tuple[Path, Path]:
-    """A working folder with the script and the files that it reads, and a folder for logs."""
+    """Create a working folder with the script and the files that it reads, and a folder for logs."""
     work, logs = folder / "work", folder / "logs"
     for path in (work, logs):
         path.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _watch(
     tell: Callable[[str], None],
     is_served: Callable[[], bool],
 ) -> str:
-    """Wait until every process has ended, or until that has become hopeless; say why in that case."""
+    """Wait until every process has ended or the run is hopeless; return "waiting", "limit" or ""."""
     used, still, failed = -1.0, time.monotonic(), None
     while any(job.poll() is None for job in jobs):
         now = time.monotonic()
@@ -193,7 +193,7 @@ def _watch(
 
 
 def _computed(pid: int) -> float:
-    """Seconds of computation of a process and the processes below it."""
+    """Return the seconds of computation of a process and its descendants."""
     import psutil
 
     total = 0.0
@@ -207,7 +207,7 @@ def _computed(pid: int) -> float:
 
 
 def _doing(logs: Path) -> str:
-    """What the first process is at, by its last event."""
+    """Return what the first process is doing, by its last event."""
     file = logs / "0.jsonl"
     with contextlib.suppress(OSError, IndexError, ValueError):
         with file.open("rb") as lines:
@@ -226,7 +226,7 @@ def _ask_for_stacks(jobs: list[Process]) -> None:
 
 
 def _below(jobs: list[Process]) -> Iterator[str]:
-    """Programs of the sessions of processes that have ended."""
+    """Yield the programs that still run in the sessions of ended processes."""
     import psutil
 
     sessions = {job.pid for job in jobs if job.poll() is not None}
@@ -244,19 +244,19 @@ def _stop(jobs: list[Process]) -> None:
         job.wait()
 
 
-def _at_home(said: str, folder: str) -> str:
-    """A text without the folder of the run: what stands in it is the user's."""
-    said = re.sub(rf"{re.escape(folder)}/work(/|\b)", lambda found: "" if found[1] else ".", said)
+def _at_home(content: str, folder: str) -> str:
+    """Return a text with the paths of the run's folder replaced by those that the user knows."""
+    content = re.sub(rf"{re.escape(folder)}/work(/|\b)", lambda found: "" if found[1] else ".", content)
     for name, usual in (("home", "~"), ("tmp", "/tmp")):
-        said = said.replace(f"{folder}/{name}", usual)
-    return said.replace(f"{folder}/", "")
+        content = content.replace(f"{folder}/{name}", usual)
+    return content.replace(f"{folder}/", "")
 
 
 def _rank(logs: Path, rank: int, code: int | None) -> Rank:
     def text(kind: str) -> str:
         file = logs / f"{rank}.{kind}"
-        said = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        return said if kind == "stack" else _at_home(said, str(logs.parent))
+        content = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        return content if kind == "stack" else _at_home(content, str(logs.parent))
 
     events = []
     for line in text("jsonl").splitlines():

@@ -1,4 +1,4 @@
-"""The real hub and this user's cache of it: whether it answers, and what is needed to ask it."""
+"""The real hub and the user's cache of it: whether the hub answers, and the settings for requests to it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import urllib.request
 
 from nb2ddp.estimate import hub
 
-_LONGEST = 3.0  # seconds that the hub has to answer at all
+_LONGEST = 3.0  # seconds that the hub has for an answer
 
 
 def environment(*, offline: bool) -> dict[str, str]:
-    """What a process that builds stand-ins has in its environment; those that run the script have none of it.
+    """Return the environment variables of a process that builds stand-ins; processes that run the script lack them.
 
     Args:
-        offline: do not ask the hub, whether it answers or not.
+        offline: do not ask the hub, even if it answers.
     """
     own = {"REHEARSAL_CACHE": str(hub.cache())}
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
@@ -30,7 +30,7 @@ def environment(*, offline: bool) -> dict[str, str]:
 
 
 def answers(endpoint: str) -> bool:
-    """Whether there is anything that answers at an address, with whatever: asked once, for three seconds at most."""
+    """Return whether an address gives any answer, even an error, to one request within three seconds."""
     heard = []
 
     def ask() -> None:
@@ -39,7 +39,7 @@ def answers(endpoint: str) -> bool:
                 urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=_LONGEST).close()
             heard.append(True)
 
-    # Names are looked up without a time limit: hence a thread, which nobody waits for at the end.
+    # The lookup of a name has no time limit. It runs in a thread, which does not block the end of the program.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_LONGEST)

@@ -1,4 +1,4 @@
-"""uv (https://docs.astral.sh/uv/): where it is, what it is told, and what it resolves and installs."""
+"""Find, configure and run uv (https://docs.astral.sh/uv/), which resolves and installs packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nb2ddp.rehearsal import upstream
 
-#: What pip is told -> what tells uv the same, and what separates several values there.
+#: An option of pip -> uv's environment variable with the same meaning, and the separator of its values.
 _AS_PIP = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
@@ -24,16 +24,16 @@ _AS_PIP = {
     "trusted-host": ("UV_INSECURE_HOST", " "),
     "cert": ("SSL_CERT_FILE", " "),
 }
-#: Where builds of torch are that need no GPU, beside those for each GPU.
+#: The index of builds of torch that need no GPU. The builds for each GPU are next to it.
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 class UvError(Exception):
-    """uv is not there, or cannot do what it is asked for: in one sentence."""
+    """uv is not installed, or one of its commands failed. The message is one sentence."""
 
 
 def found() -> str | None:
-    """The program: that which has started this one, that of this environment, or the first on the path."""
+    """Return uv's path: of this environment, of the uv that started this program, or the first on PATH; else None."""
     if importlib.util.find_spec("uv") is not None:
         import uv
 
@@ -42,10 +42,10 @@ def found() -> str | None:
 
 
 def program() -> str:
-    """The program.
+    """Return the path of uv.
 
     Raises:
-        UvError: there is none.
+        UvError: uv is not installed.
     """
     uv = found()
     if uv is None:
@@ -55,41 +55,41 @@ def program() -> str:
 
 @cache
 def settings() -> Mapping[str, str]:
-    """The environment in which uv runs: it is told what this user's pip is told, unless uv has its own configuration.
+    """Return uv's environment variables: with the options of the user's pip, unless uv has its own configuration.
 
-    pip and uv differ in which index they take a package from, where several have it: here it is as with pip.
+    If several indexes have a package, pip and uv choose differently. With pip's options, uv chooses as pip does.
     """
-    told = dict(os.environ)
+    environment = dict(os.environ)
     homes = (os.environ.get("XDG_CONFIG_HOME", "~/.config"), "/etc")
     files = [Path(home, "uv", "uv.toml").expanduser() for home in homes]
-    if any(name.startswith(("UV_INDEX", "UV_DEFAULT_INDEX")) for name in told) or any(map(Path.is_file, files)):
-        return told
+    if any(name.startswith(("UV_INDEX", "UV_DEFAULT_INDEX")) for name in environment) or any(map(Path.is_file, files)):
+        return environment
     for key, value in _pip().items():
-        if key in _AS_PIP and _AS_PIP[key][0] not in told:
+        if key in _AS_PIP and _AS_PIP[key][0] not in environment:
             name, between = _AS_PIP[key]
-            told[name] = between.join(value.split())
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told}
+            environment[name] = between.join(value.split())
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **environment}
 
 
 def _pip() -> dict[str, str]:
-    """What pip is told by its files and variables."""
+    """Return pip's options from its configuration files and environment variables."""
     pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [shutil.which("pip") or "pip3"]
     try:
         listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
     except OSError:
         listed = ""
     lines = re.findall(r"(?m)^(?:global|install|:env:)\.([\w-]+)=(.*)$", listed)
-    told = {key: str(ast.literal_eval(value)) for key, value in lines}
+    options = {key: str(ast.literal_eval(value)) for key, value in lines}
     variables = {key: os.environ.get(f"PIP_{key.replace('-', '_').upper()}") for key in _AS_PIP}
-    return told | {key: value for key, value in variables.items() if value}
+    return options | {key: value for key, value in variables.items() if value}
 
 
 @cache
 def torch(backend: str = "cpu") -> tuple[str, ...]:
-    """Options that take torch from where its builds for a backend are; none where that place does not answer.
+    """Return options that take torch from the index of its builds for a backend; none if the index does not answer.
 
     Args:
-        backend: "cpu", or "auto" for that of this machine's GPU.
+        backend: "cpu", or "auto" for the backend of this machine's GPU.
     """
     if "UV_TORCH_BACKEND" in os.environ or not upstream.answers(_TORCH_INDEX):
         return ()
@@ -99,17 +99,17 @@ def torch(backend: str = "cpu") -> tuple[str, ...]:
 def resolved(
     lines: Sequence[str], folder: Path, *, python: str, overrides: Sequence[str] = (), excluded: Sequence[str] = ()
 ) -> str:
-    """Exact versions of all packages that these requirements need, as a requirements file.
+    """Return the exact versions of all packages that these requirements need, as a requirements file.
 
     Args:
-        lines: of a requirements file.
-        folder: where scratch files are written.
+        lines: the lines of a requirements file.
+        folder: the folder for scratch files.
         python: an interpreter, or a version.
-        overrides: requirements in place of all others of these packages.
-        excluded: packages that nothing gets.
+        overrides: requirements that replace all others for these packages.
+        excluded: packages that are never installed.
 
     Raises:
-        UvError: there is no such set of versions, or no index answers.
+        UvError: no versions meet all requirements, or no index answers.
     """
     files = {"requirements.in": lines, "overrides.txt": overrides, "excluded.txt": excluded}
     for name, content in files.items():
@@ -120,16 +120,16 @@ def resolved(
 
 
 def install(lock: Path, folder: Path, *, python: str, is_shown: bool) -> None:
-    """Make an environment in a new folder with what `resolved` has given, and nothing else.
+    """Create an environment in a new folder with the packages that `resolved` returned, and no others.
 
     Args:
-        lock: a file of that text.
-        folder: of the environment.
+        lock: a file with the text that `resolved` returned.
+        folder: the folder of the environment.
         python: an interpreter, or a version.
-        is_shown: uv shows its progress on standard error.
+        is_shown: whether uv shows its progress on standard error.
 
     Raises:
-        UvError: it cannot be made.
+        UvError: the environment cannot be created.
     """
     _run("venv", "--quiet", "--relocatable", "--python", python, str(folder))
     into = ["--python", str(folder), "--no-deps", "--requirements", str(lock)]
@@ -142,6 +142,6 @@ def _run(*command: str, is_shown: bool = False) -> str:
         [program(), *command], env=settings(), stdout=subprocess.PIPE, stderr=heard, text=True, check=False
     )
     if done.returncode:
-        said = [line.strip() for line in (done.stderr or "").splitlines() if line.strip()]
-        raise UvError(" ".join(said) or f"uv {' '.join(command[:2])} failed, with code {done.returncode}")
+        errors = [line.strip() for line in (done.stderr or "").splitlines() if line.strip()]
+        raise UvError(" ".join(errors) or f"uv {' '.join(command[:2])} failed, with code {done.returncode}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""What a rehearsal has shown: the answers to its questions, why it came to none, what the script needs, and notes."""
+"""The result of a rehearsal: the answers to its questions, the obstacle if there is one, needs, and notes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that a rehearsal says.
+    """The result of a rehearsal.
 
     Attributes:
-        rows: the questions, in the order in which they are told.
+        rows: the questions, in the order of the report.
         obstacle: why it could not be rehearsed, or None.
-        needs: what the script asked of its surroundings: a kind, and what.
+        needs: what the script needs from its surroundings, by kind.
         notes: what was not done, or done by a stand-in.
-        origins: of each model, data set and missing file: "hub" or "cache" (it has the configuration, tokenizer or
-            rows of the real one), or "stand-in".
+        origins: the origin of each model, data set and missing file: "hub" or "cache" (it has the configuration,
+            tokenizer or rows of the real one), or "stand-in".
         passed: statements that training does not need, and that could not be rehearsed.
     """
 
@@ -54,17 +54,17 @@ class Verdict:
 
     @property
     def faults(self) -> list[Row]:
-        """The questions with a bad answer."""
+        """The questions that show a fault."""
         return [row for row in self.rows if row.state is State.FAULT]
 
     @property
     def is_of_versions(self) -> bool:
-        """Whether it could not be rehearsed for what these versions have not, and the notebook's may have."""
+        """Whether the obstacle is something that these versions lack and the notebook's versions may have."""
         return self.obstacle is not None and self.obstacle.code is Code.VERSIONS
 
     @property
     def has_other_rows(self) -> bool:
-        """Whether it shows as a fault that the processes have other rows than one."""
+        """Whether it is a fault that the processes have other rows than one process."""
         return any(place.code is Code.OTHER_ROWS for row in self.faults for place in row.places)
 
     @property
@@ -88,11 +88,11 @@ def judge(
     Args:
         plan: the script.
         alone: its run as one process.
-        job: its run as several; the same run where the first one did not end.
-        loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
-        origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
+        job: its run as several; the same run if the first one did not end.
+        loads: requests to the hub ("models" or "datasets", and an id) -> why it could not be made, or "".
+        origins: the origin of what was made for them, by id: "hub", "cache" or "stand-in".
         again: a second run as one process, or None.
-        trust: programs were started, so that what they cost is the script's own matter.
+        trust: whether programs were really started, so that no note says that they were not.
     """
     both = Both(plan, alone, job, again)
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
@@ -102,13 +102,13 @@ def judge(
     notes = dict.fromkeys(note for event in story for note in _notes(event, plan, trust))
     made = (need.name for _, rank in both.everyone() for need in rank.seen(events.Need) if need.made)
     known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
-    # Passed over for no fault of their own.
+    # Passed over, although they are not faults of the notebook.
     passed = tuple(Place(each.line, in_a_line(plan, each)) for each in both.one.seen(events.Passed) if not each.own)
     return Verdict(plan, alone, job, rows, reason, _needs(both, asked), tuple(notes), known, passed)
 
 
 def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """What the script asks of its surroundings, by kind."""
+    """Return what the script needs from its surroundings, by kind."""
     plan = both.plan
     wanted = defaultdict[str, list[str]](list)
     wanted |= {"GPUs": ["one for each process"], "packages": [*plan.packages]}
@@ -123,7 +123,7 @@ def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
 
 
 def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
-    """What was answered by a stand-in, or not done."""
+    """Yield what a stand-in answered, and what was not done."""
     place = plan.place(event.line)
     match event:
         case events.Learnt(what) if what:

@@ -1,4 +1,4 @@
-"""What is changed and why, one problem a module, with examples that are its tests and its documentation.
+"""The rules: what a script changes, and why. The examples on their pages are both tests and documentation.
 
-`rule` says what a rule is, `engine` runs them, `index` lists them. May import from `facts`, `syntax` and `notebook`.
+`rule` defines a rule, `engine` runs the rules, `index` lists them. May import from `facts`, `syntax` and `notebook`.
 """

@@ -1,4 +1,4 @@
-"""The batch, its rows and the loss over it: what of a step each process takes."""
+"""Rules for the batch, its rows and its loss: which part of a step each process takes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from nb2ddp.toml import tables
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
-#: The memory of a GPU that a split takes for the notebook's, in gigabytes.
+#: The memory of the notebook's GPU that a split assumes by default, in gigabytes.
 _DEFAULT_MEMORY = 15
 _DEFAULTS, _DOUBTS = tables(__file__)["defaults"], tables(__file__)["doubt"]
-#: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
+#: Configs whose step counts completions, several for each prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 _GROWS = "each process would train on a whole batch, so more GPUs would change the training; the script splits it"
@@ -52,17 +52,17 @@ _DIVIDED = (
 
 
 class Batch:
-    """What training arguments say of their batch, and the call of the runtime that splits it.
+    """The batch of training arguments, and the runtime call that splits it.
 
     Args:
         program: the notebook.
-        config: builds the training arguments.
+        config: the call that builds the training arguments.
 
     Attributes:
-        given: what the call passes as batch, accumulation and, where the step counts completions, completions of one
-            prompt; None for what it does not pass.
-        texts: the same as code, with the library's defaults.
-        numbers: the same as numbers; None for what is unknown.
+        given: the values that the call passes for batch, accumulation and, if the step counts completions, completions
+            of one prompt; None for a value that it does not pass.
+        texts: the same values as code, with the library's defaults.
+        numbers: the same values as numbers; None for an unknown value.
     """
 
     def __init__(self, program: Program, config: cst.Call) -> None:
@@ -80,7 +80,7 @@ class Batch:
 
     @property
     def why_unknown(self) -> str:
-        """Why the batch cannot be told from the notebook; "" where it can."""
+        """Why the batch is unknown; "" if it is known."""
         tree, training, is_missing = self.tree, self.program.training, None in self.given[:2]
         is_chosen = training.is_chosen_config(self.config)
         classes = [tree.definition(base) for base in tree.bases(self.config.func)]
@@ -95,7 +95,7 @@ class Batch:
 
     @cached_property
     def why_kept(self) -> str:
-        """Why the per-device batch does not grow with the GPU's memory, if no option sets it; "" where it grows."""
+        """Why the per-device batch does not grow with the GPU's memory, if no option sets it; "" if it grows."""
         program, per_device = self.program, self.given[0]
         if program.options.batch is not None or self.counts_completions:
             return ""
@@ -122,7 +122,7 @@ class Batch:
 
     @property
     def step(self) -> tuple[int, int]:
-        """The samples or completions of the notebook's step, and of one prompt; 0 where they are not known."""
+        """The samples or completions of the notebook's step, and those of one prompt; 0 if unknown."""
         known = [each for each in self.numbers if each is not None]
         if len(known) < len(self.numbers):
             return 0, 0
@@ -130,13 +130,13 @@ class Batch:
         return (per_device if per_device * accumulation % group == 0 else group) * accumulation, group  # as Unsloth
 
     def amount(self, count: int | None = None) -> str:
-        """A number of samples or completions, in words."""
+        """Return a number of samples or completions in words."""
         unit = "completion" if self.counts_completions else "sample"
         return f"{count} {unit}" if count == 1 else f"{count or ''} {unit}s".strip()
 
     @property
     def comment(self) -> str:
-        """The notebook's own number, which is true on any number of processes."""
+        """The comment on the batch: the notebook's number, which holds for any number of processes."""
         total, why = self.step[0], self.why_kept
         if not total:
             return f"the notebook's {self.amount()} a step"
@@ -144,15 +144,15 @@ class Batch:
 
 
 def _positive(tree: Tree, given: Passed) -> int | None:
-    """The positive number that is passed, or None."""
+    """Return the positive number that is passed, or None."""
     found = number(tree, given.value)
     return int(found) if found is not None and found > 0 else None
 
 
 def _resumes(program: Program) -> bool:
-    """Whether the first training goes on from a checkpoint of another run, with a transformers that takes its batch.
+    """Return whether the first training resumes another run's checkpoint, with a transformers that takes its batch.
 
-    `train` of transformers 4 sets `_train_batch_size` to the checkpoint's, and no accumulation (trainer.py, 4.56.2).
+    `train` of transformers 4 sets `_train_batch_size` to the checkpoint's, but not accumulation (trainer.py, 4.56.2).
     """
     first = next((call for call in program.training.calls if method(call) == "train"), None)
     given = None if first is None else argument(first, "resume_from_checkpoint", 0)
@@ -162,9 +162,9 @@ def _resumes(program: Program) -> bool:
 
 
 def split_of(program: Program, config: cst.Call) -> str | None:
-    """The call that splits a config's batch, as code with numbers alone; None where one of them is unknown.
+    """Return the call that splits a config's batch, as code with numbers only; None if one of them is unknown.
 
-    Empty where the batch is a pool of negatives, which stays whole.
+    The text is empty if the batch is a pool of negatives, which is not split.
     """
     if shares_batches(program.execution, config):
         return ""
@@ -176,7 +176,7 @@ def split_of(program: Program, config: cst.Call) -> str | None:
 def batch_not_split(program: Program) -> Findings:
     """The notebook's global batch (per-device batch x accumulation) is split over the ranks."""
     if program.options.split_model and not isinstance(program.options.batch, int):
-        return  # one process takes all of it
+        return  # one process takes the whole batch
     tree, training = program.tree, program.training
     for config in training.arguments:
         batch = Batch(program, config)
@@ -203,7 +203,7 @@ def batch_not_split(program: Program) -> Findings:
 
 
 def _is_split(tree: Tree, per_device: Passed | None) -> bool:
-    """True for a batch that comes from a split: the notebook has been converted before."""
+    """Return whether the batch already comes from a split: the notebook has been converted before."""
     if per_device is None:
         return False
     bound = tree.definition(per_device.value)
@@ -212,7 +212,7 @@ def _is_split(tree: Tree, per_device: Passed | None) -> bool:
 
 
 def _edits(batch: Batch) -> Iterator[Edit]:
-    """Split the batch where it is written: on a line of its own above, or in place."""
+    """Yield the edits that split the batch: on a separate line above, or in place."""
     program, tree, config = batch.program, batch.tree, batch.config
     split, arguments = batch.split(batch.texts), program.training.arguments
     holders = {given.holder for given in batch.given[:2] if given} or {config}
@@ -233,17 +233,17 @@ def _edits(batch: Batch) -> Iterator[Edit]:
 
 
 def _doubts(batch: Batch) -> Findings:
-    """What else in the arguments changes with the number of processes."""
+    """Yield findings on other arguments whose effect depends on the number of processes."""
     tree, config, options = batch.tree, batch.config, batch.program.options
     processes, (total, group) = options.launch.processes, batch.step
     unit = math.lcm(group, processes * (options.batch if isinstance(options.batch, int) else 1))
     if total and total % unit:
         fitting = f"a number of processes that divides {total}" if total > 1 else "one process"
-        said = (
+        message = (
             f"{processes} processes cannot share the notebook's {batch.amount(total)} a step equally: a step takes"
             f" {-(-total // unit) * unit}; choose {fitting} to keep the notebook's"
         )
-        yield warning(config, said)
+        yield warning(config, message)
     if tree.family(config.func).endswith("KTOConfig"):
         yield warning(config, _KTO)
     parts = [part for given in batch.given[:2] if given for part in tree.backward_slice(given.value)]
@@ -279,8 +279,8 @@ def negatives_not_shared(program: Program) -> Findings:
     tree = program.tree
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
-            said = f"{tree.class_name(call.func)} {_GATHERS}"
-            yield Finding(call, said, SetKeyword(call, GATHER, "world_size > 1"))
+            message = f"{tree.class_name(call.func)} {_GATHERS}"
+            yield Finding(call, message, SetKeyword(call, GATHER, "world_size > 1"))
     for config in program.training.arguments:
         given = passed(tree, config, CONFIG)
         is_shared = given is not None and "split_batches" in tree.text(tree.value(given.value))
@@ -291,7 +291,7 @@ def negatives_not_shared(program: Program) -> Findings:
 
 
 def _share(program: Program, config: cst.Call, settings: Passed | None) -> Iterator[Edit]:
-    """Give all processes together the notebook's batch, of which each takes its part."""
+    """Yield the edits that let all processes share the notebook's batch: each takes its part."""
     tree = program.tree
     default = str(_DEFAULTS["transformers"][PER_DEVICE])
     sizes = (passed(tree, config, field) for field in (PER_DEVICE, "per_device_eval_batch_size"))
@@ -352,7 +352,7 @@ def data_not_shared_out(program: Program) -> Findings:
                 yield todo(loop.iter if program.execution.runs(loop.iter) else rows, _PART)
 
 
-#: Trainers that take no rows of texts but those of a data set of datasets.
+#: Trainers that take rows of text only from a data set of the library `datasets`.
 _TABLES = frozenset("SFTTrainer UnslothTrainer DPOTrainer ORPOTrainer CPOTrainer KTOTrainer GRPOTrainer".split())
 #: Trainers that draw each row once an epoch, so that accelerate fills the last batches of the processes.
 _EPOCHS = _TABLES - {"GRPOTrainer"} | {"Trainer"}
@@ -383,7 +383,7 @@ def rows_of_each_process(program: Program) -> Findings:
 
 
 def _repeated(program: Program, trainer: cst.Call) -> str:
-    """How many rows the processes repeat, in words, where the notebook writes its rows out; "" where none is sure."""
+    """Return a message on rows that the processes repeat, if the notebook writes its rows out; "" if none is sure."""
     tree, processes = program.tree, program.options.launch.processes
     given, arguments = keyword(trainer, "train_dataset"), keyword(trainer, "args")
     config = None if arguments is None else tree.value(arguments.value)
@@ -405,7 +405,7 @@ def _is_set(tree: Tree, config: cst.Call, *fields: str) -> bool:
 
 #: Names of classes and libraries of data sets without a length.
 _STREAMS = re.compile("[Ii]terable|[Ww]eb[Dd]ataset|StreamingDataset")
-#: Counts the rows that accelerate takes twice, so that each process has as many batches.
+#: Code that counts the rows that accelerate takes twice, so that all processes have the same number of batches.
 _COUNTS = (
     "if world_size > 1:\n"
     '    print("Rows repeated in an epoch:", -len({0}.train_dataset) % ({0}.args.train_batch_size * world_size))'
@@ -413,7 +413,7 @@ _COUNTS = (
 
 
 def _lines(program: Program) -> Iterator[str]:
-    """Yield the lines above a training, with its trainer as `{0}`."""
+    """Yield the lines to insert above a training, with `{0}` for its trainer."""
     tree, training = program.tree, program.training
     yield "share_rows({0})"
     if any(tree.literal(each) is not False for each in tree.given("streaming")) or _STREAMS.search(tree.source):
@@ -427,9 +427,9 @@ def _lines(program: Program) -> Iterator[str]:
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"
-#: What makes a model with new weights.
+#: Calls that make a model with new weights.
 _FROM_CONFIG = re.compile(r"transformers(\.\w+)*\.(\w+\.(_?from_config)|[A-Z]\w*For\w+)")
-#: What a loss counts that knows how its step is divided.
+#: Names in a loss that takes the division of its step into account.
 _DIVIDES = re.compile(f"world_size|num_processes|{ACCUMULATION}")
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
@@ -475,7 +475,7 @@ def tokens_not_averaged(program: Program) -> Findings:
     models = [*program.loads, *program.execution.calls(_FROM_CONFIG)] if "Trainer" in training.trainer_classes else []
     heads = [made for made in models if has_new_head(tree, made)]
     if tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"):
-        heads = []  # the notebook itself says how a trainer is to read its loss
+        heads = []  # the notebook itself defines how a trainer reads its loss
     by_unsloth = bool(heads) and tree.qualified(heads[0].func).startswith("unsloth.")
     is_averaged = False
     for config in training.arguments:
@@ -483,8 +483,8 @@ def tokens_not_averaged(program: Program) -> Findings:
         is_false = constant(tree, config, FIELD) is False
         value = _average(program, config, bool(heads), by_unsloth)
         if value and (given is None or (value == "True" and is_false)):
-            said = f"{FIELD} is {'not set' if given is None else 'False'}: {_AVERAGES[value]}"
-            yield Finding(config, said, set_argument(tree, config, FIELD, value))
+            message = f"{FIELD} is {'not set' if given is None else 'False'}: {_AVERAGES[value]}"
+            yield Finding(config, message, set_argument(tree, config, FIELD, value))
         is_averaged |= tree.class_name(config.func) == "TrainingArguments" and not is_false
     if is_averaged and not by_unsloth:
         yield from (todo(load, _CLASSIFIER) for load in heads[:1])
@@ -496,9 +496,9 @@ def tokens_not_averaged(program: Program) -> Findings:
 
 
 def _average(program: Program, config: cst.Call, is_classifier: bool, by_unsloth: bool) -> str:
-    """What a config must be passed, as code; "" where nothing is known to be right.
+    """Return the value to pass to a config, as code; "" if no value is known to be right.
 
-    Unsloth counts no items in the training of a classifier, so that the loss stays a mean there; transformers counts.
+    Unsloth does not count items when it trains a classifier, so the loss stays a mean; transformers counts them.
     """
     training, name = program.training, program.tree.class_name(config.func)
     if name != "TrainingArguments":
@@ -510,7 +510,7 @@ def _average(program: Program, config: cst.Call, is_classifier: bool, by_unsloth
 
 
 def _own_losses(program: Program) -> Findings:
-    """User-defined losses: methods of trainers, and functions that a trainer is given."""
+    """Yield findings on user-defined losses: methods of trainers, and functions that are passed to a trainer."""
     tree = program.tree
     steps = {Batch(program, config).numbers[1] for config in program.training.arguments}
     notebook = steps.pop() if len(steps) == 1 else None
@@ -532,7 +532,7 @@ def _own_losses(program: Program) -> Findings:
 
 
 def _is_of_trainer(tree: Tree, function: cst.FunctionDef) -> bool:
-    """Whether a function is the `compute_loss` of a trainer that counts items (TRL's others do not)."""
+    """Return whether a function is the `compute_loss` of a trainer that counts items (TRL's other trainers do not)."""
     owner = tree.scope(function)
     bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
     counts = any(base == "Trainer" or base.endswith(TOKEN_TRAINERS) for base in bases)
@@ -540,7 +540,7 @@ def _is_of_trainer(tree: Tree, function: cst.FunctionDef) -> bool:
 
 
 def _count(tree: Tree, function: cst.FunctionDef) -> tuple[str, list[cst.Name]]:
-    """How a loss asks for the number of items, as code, "" where it cannot; and where it does."""
+    """Return the code with which a loss reads the number of items ("" if it cannot), and the places where it does."""
     options = function.params.star_kwarg
     is_named = any(param.name.value == COUNT for param in tree.within(function.params, cst.Param))
     name = COUNT if is_named or options is None else options.name.value
@@ -549,14 +549,14 @@ def _count(tree: Tree, function: cst.FunctionDef) -> tuple[str, list[cst.Name]]:
 
 
 def _hands_on(tree: Tree, function: cst.FunctionDef, uses: list[cst.Name]) -> bool:
-    """Whether the number of items only goes to the library's `compute_loss`, whose loss nothing is added to."""
+    """Return whether the number of items only goes to the library's `compute_loss`, whose loss is not changed."""
     changed = [*tree.within(function, cst.BinaryOperation), *tree.within(function, cst.AugAssign)]
     calls = [tree.around(use, cst.Call) for use in uses]
     return bool(calls) and not changed and all(call is not None and method(call) == "compute_loss" for call in calls)
 
 
 def _plain_losses(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a `compute_loss` returns in training, where `return_outputs` only chooses what is returned; else nothing."""
+    """Return the losses of a `compute_loss` in training, if `return_outputs` only chooses the result; else none."""
     tests = [tree.parents[use] for use in tree.loads("return_outputs") if tree.function(use) is function]
     returned = [each.value for each in tree.within(function, cst.Return) if tree.enclosing_function(each) is function]
     losses = [each.orelse if isinstance(each, cst.IfExp) and each in tests else each for each in returned if each]

@@ -1,4 +1,4 @@
-"""Where models and tensors go: devices, ranks, settings that Unsloth reads, a model split over GPUs."""
+"""Rules for placing models and tensors: devices, ranks, settings that Unsloth reads, a model split over GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting, holder
+from nb2ddp.facts.environment import Setting, statement_of
 from nb2ddp.facts.execution import Phase, added
 from nb2ddp.facts.flow import first_import, reached
 from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained_loads, trains_whole
@@ -42,23 +42,23 @@ def model_not_on_local_gpu(program: Program) -> Findings:
         if text.startswith("local_rank") or _CPU.search(text) or is_split:
             continue
         if given is None and is_partial(tree, tree.value(call.func)):
-            continue  # passed where the call is prepared
-        said = f"device_map = {text}" if given else "no device_map"
+            continue  # edited at the call of `functools.partial`
+        message = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
-        yield Finding(call, f"{said}: {_SPREAD_LOAD if splits else _PLACED}", edit)
+        yield Finding(call, f"{message}: {_SPREAD_LOAD if splits else _PLACED}", edit)
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
         if given is not None and not tree.text(given.value).startswith("local_rank"):
-            said = f"device_map = {tree.text(given.value)}: {_PLACED}"
-            yield Finding(given.value, said, Replace(given.value, _place(program, given)))
+            message = f"device_map = {tree.text(given.value)}: {_PLACED}"
+            yield Finding(given.value, message, Replace(given.value, _place(program, given)))
     for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
             yield todo(call, _ENGINES)
 
 
 def _place(program: Program, given: Passed | None) -> str:
-    """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
+    """Return the `device_map` as code: this process's GPU, or all GPUs if one process splits the model over them."""
     if program.options.split_model:
         return '"balanced"'
     if given is None or program.tree.literal(given.value) not in SPLITTING:
@@ -72,7 +72,7 @@ _QUERIES = re.compile(
     r"torch\.cuda\.(\w+\.)*(current_stream|device|empty_cache|get_device_\w+|max_memory_\w+|mem_get_info|memory_\w+"
     r"|reset_peak_memory_stats|set_device|synchronize|utilization)"
 )
-#: What takes a device by its name alone.
+#: Calls that take a device only as a keyword argument.
 _TAKES_DEVICE = re.compile(r"torch\..*|.*(\.pipeline|SentenceTransformer|CrossEncoder)")
 _FIXED = "names one GPU for all processes; in the script each names its own"
 
@@ -86,7 +86,7 @@ def fixed_gpu(program: Program) -> Findings:
         if _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
-                continue  # which a load of a model takes
+                continue  # of a model load, which DDP101 edits
             yield Finding(string, f'"{value}" {_FIXED}', Replace(string, 'f"cuda:{local_rank}"'))
     for call in program.execution.calls(phase=Phase.TOGETHER):
         given = _device(tree, call)
@@ -95,7 +95,7 @@ def fixed_gpu(program: Program) -> Findings:
 
 
 def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
-    """The device that a call is given: `torch.device("cuda", 0)`, `x.to(0)`, `pipeline(..., device = 0)`."""
+    """Return the argument with a call's device: `torch.device("cuda", 0)`, `x.to(0)`, `pipeline(..., device = 0)`."""
     name, called = tree.qualified(call.func), method(call)
     if name == "torch.device" and len(call.args) == 2 and tree.literal(call.args[0].value) == "cuda":
         return call.args[1]
@@ -113,7 +113,7 @@ _STAYS = "is set by the launcher for each process: leave it out here"
 def launcher_variable_set(program: Program) -> Findings:
     """Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed."""
     tree = program.tree
-    found = [(node, name, holder(program, node)) for node, name, _ in program.settings if tree.is_live(node)]
+    found = [(node, name, statement_of(program, node)) for node, name, _ in program.settings if tree.is_live(node)]
     found += [(line, environ_key(tree, line.target), line) for line in tree.live(cst.Del)]
     for call in tree.live(cst.Call):
         if _POPS.fullmatch(tree.qualified(call.func)) and call.args:
@@ -154,8 +154,10 @@ def model_split_over_gpus(program: Program) -> Findings:
                 *(SetKeyword(call, name, value) for name, value in alone),
             )
     for call in program.execution.calls(_PARALLEL):
-        said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
-        yield todo(call, said)
+        message = (
+            "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
+        )
+        yield todo(call, message)
 
 
 _IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
@@ -166,13 +168,13 @@ def setting_after_import(program: Program) -> Findings:
     """Environment variables set before Unsloth is imported move to the setup block."""
     tree, moved = program.tree, set[cst.CSTNode]()
     for setting in program.early_settings:
-        node, small = setting.node, holder(program, setting.node)
+        node, small = setting.node, statement_of(program, setting.node)
         edits = list[Edit]()
         if setting.moves and small is not None:
             moved.add(small)
             edits = [Remove(small, keep_comment=False), *_comments(tree, setting)]
-        said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
-        yield Finding(node, said, *edits, fixed=True)
+        message = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
+        yield Finding(node, message, *edits, fixed=True)
     yield from _hidden(program)
     for statement in tree.of(cst.Import):
         others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
@@ -183,19 +185,19 @@ def setting_after_import(program: Program) -> Findings:
 
 
 def _hidden(program: Program) -> Findings:
-    """Modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
+    """Yield findings on modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
     tree = program.tree
     for assign in tree.of(cst.Assign):
         name = environ_key(tree, assign.targets[0].target, "sys.modules")
         is_early = tree.start(assign) < first_import(tree) and tree.is_top_level(assign)
         if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
-            said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
+            message = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
             hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)
-            yield Finding(assign, said, Remove(assign, comments_above=True), hidden)
+            yield Finding(assign, message, Remove(assign, comments_above=True), hidden)
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
-    """The lines of the comments that move with a setting, and the blank one above them."""
+    """Yield a cut of the comments that move with a setting, and of the blank line above them."""
     if setting.comments:
         is_apart = tree.source[: setting.above].endswith("\n\n")
         yield Cut(setting.above - is_apart, tree.line_start(tree.start(setting.node)))
@@ -203,7 +205,7 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 
 FOLDER = "_unsloth_temporary_saved_buffers"
 OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
-#: What Unsloth sets aside where it is trained.
+#: Modules whose weights Unsloth offloads to disk if they are trained.
 _EMBEDDINGS = frozenset({"embed_tokens", "lm_head"})
 _MESSAGE = (
     "Unsloth offloads trained embeddings to disk, all processes to one file; the script gives each its own folder"
@@ -226,10 +228,10 @@ def offloaded_into_one_file(program: Program) -> Findings:
 
 
 def trains_embeddings(tree: Tree, call: cst.Call) -> bool:
-    """True for adapters that may come with trained embeddings or a trained head.
+    """Return whether adapters may come with trained embeddings or a trained head.
 
-    The names of their modules are looked for in all that the notebook binds the names to, or adds to their lists, but
-    for the branches that a constant rules out: `[...] if WHOLE else []`.
+    The module names are searched for in all values that the notebook binds to the variables or adds to their lists,
+    except in branches that a constant rules out: `[...] if WHOLE else []`.
     """
     given = [passed(tree, call, name) for name in ("target_modules", "modules_to_save")]
     parts = reached([each.value for each in given if each is not None], lambda node: _sources(tree, node))
@@ -238,7 +240,7 @@ def trains_embeddings(tree: Tree, call: cst.Call) -> bool:
 
 
 def _sources(tree: Tree, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """What the names in an expression are bound to, and what is added to their lists."""
+    """Yield the values that the names in an expression are bound to, and those that are added to their lists."""
     for name in tree.within(node, cst.Name):
         bound = tree.definition(name)
         for binding in tree.bindings(name.value, bound) if bound is not None else ():
@@ -261,7 +263,7 @@ def trained_on_all_gpus(program: Program) -> Findings:
 
 
 def _is_prevented(program: Program) -> bool:
-    """True for TRL's trainers, whose `_n_gpu` Unsloth sets (models/rl.py:649), and where it loads a model for LoRA."""
+    """Return whether Unsloth sets `_n_gpu` of the trainers, all TRL's (models/rl.py:649), or loads a model for LoRA."""
     tree = program.tree
     families = [tree.family(each.func) for each in program.training.trainers]
     if any(tree.imports("unsloth")) and all(family.startswith(("trl.", "unsloth.")) for family in families):

@@ -29,13 +29,13 @@ from nb2ddp.syntax.edits import (
     written,
 )
 
-#: Imports of whole modules by their own names.
+#: Imports of whole modules without aliases.
 _PLAIN_IMPORT = re.compile(r"import (\w+(?:, *\w+)*);?\s*(?:#.*)?")
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The rewritten code cells, by cell number, with what was found and what was inserted."""
+    """The rewritten code cells, by cell number, with the findings and the inserted code."""
 
     cells: dict[int, str]
     diagnostics: tuple[Diagnostic, ...]
@@ -48,7 +48,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     Args:
         program: a parsed notebook.
         rules: in the order in which edits at one place apply.
-        suppressions: the places that the notebook keeps rules from; None for nowhere.
+        suppressions: the places where the notebook suppresses rules; None for no such place.
     """
     found = [
         (rule, finding)
@@ -58,12 +58,12 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         and (suppressions is None or not suppressions.covers(rule.code, program.location(finding.node)))
     ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
-    # a decorator stands below all other lines above its function
+    # a decorator goes below all other lines above its function
     edits.sort(key=lambda edit: isinstance(edit, InsertBefore) and edit.text.startswith("@"))
     inserted, fresh = _inserted(edits), taken(program)
-    if fresh:  # the notebook has names of the setup block for something else
+    if fresh:  # the notebook uses names of the setup block for something else
         edits = [_renamed(program, edit, fresh) for edit in edits]
-    unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
+    unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule edits it
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
     texts = {each: apply(program.tree.source, changes, *span).removesuffix("\n") for each, span in spans.items()}
@@ -79,7 +79,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
 
 
 def _is_left_over(number: int, cells: dict[int, str]) -> bool:
-    """True for a cell of which only imports are left that change nothing and that no other cell names."""
+    """Return whether a cell has only imports left, which have no effect and whose names no other cell uses."""
     cell, others = cells[number], "\n".join(other for each, other in cells.items() if each != number)
     lines = [line for line in cell.splitlines() if line.strip() and not line.startswith("#")]
     imports = [_PLAIN_IMPORT.fullmatch(line) for line in lines]
@@ -90,13 +90,13 @@ def _is_left_over(number: int, cells: dict[int, str]) -> bool:
 
 
 def _applies(program: Program, rule: Rule, finding: Finding) -> bool:
-    """False for what is found on several processes where the main process is alone: its code is the notebook's."""
+    """Return False if a rule for several processes finds code that the main process runs alone: it stays as it is."""
     is_alone = program.closes_group and program.execution.phase(finding.node) is Phase.AFTER
     return not (rule.is_on_processes and is_alone)
 
 
 def refuse(diagnostics: Iterable[Diagnostic]) -> None:
-    """Stop where a finding makes a script pointless or wrong.
+    """Refuse a notebook if a finding makes a script pointless or wrong.
 
     Raises:
         NotebookError: with all such findings.
@@ -107,7 +107,7 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def _inserted(edits: Iterable[Edit]) -> Inserted:
-    """The code that edits bring into the cells and into the setup block."""
+    """Return the code that edits insert into the cells and into the setup block."""
     setup = dict.fromkeys((edit.before_imports, edit.text) for edit in edits if isinstance(edit, AddToSetup))
     cells = [text for edit in edits if not isinstance(edit, AddToSetup) for text in written(edit)]
     first, last = (tuple(text for early, text in setup if early is wanted) for wanted in (True, False))
@@ -115,7 +115,7 @@ def _inserted(edits: Iterable[Edit]) -> Inserted:
 
 
 def _renamed(program: Program, edit: Edit, names: dict[str, str]) -> Edit:
-    """Return an edit with other names of ours in its texts; what it replaces may hold the notebook's, which stay."""
+    """Return an edit with new names for those of the setup block; names of the notebook in the replaced code stay."""
     if isinstance(edit, Replace):
         own = words(program.tree.text(edit.node))
         names = {name: other for name, other in names.items() if name.removesuffix("(") not in own}

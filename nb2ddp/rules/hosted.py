@@ -1,4 +1,4 @@
-"""What a hosted notebook and a person at it give: installs, services of Colab and Kaggle, answers to questions."""
+"""Rules for what only a hosted notebook and its user provide: installs, services of Colab and Kaggle, answers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from nb2ddp.syntax.edits import LICENCE, OF_NO_CODE, Cut, Edit, Remove, Replace
 from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Statement, Tree, head, small_statements
 
-#: What a package manager of the system is told to install.
+#: The packages that a package manager of the system installs.
 _SYSTEM = re.compile(
     r"\b(?:apt|apt-get|aptitude|yum|dnf|brew|apk)(?:\s+-\S+)*\s+(?:install|add)((?:\s+-?\w[\w.+=-]*)+)"
 )
-#: What a comment says that speaks of the installation, and of nothing else.
+#: Words in a comment that is only about the installation.
 _OF_INSTALL = re.compile(r"(?i)install|\bpip\b|dependenc|requirement|package|--no-deps")
-#: What asks for a restart.
+#: A request for a restart.
 _OF_RESTART = re.compile(r"(?i)\brestart\w*\b[^.\n]*\b(runtime|kernel|session)\b")
 _OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
-#: An install that is switched off.
+#: An install that is commented out.
 _SWITCHED_OFF = re.compile(r"^#[# ]*[!%]?(?:pip|uv pip|conda) install\b", re.M)
-#: What is installed from a file or a folder, which may come with the job.
+#: Options that install from a file or a folder, which may come with the job.
 _FROM_FILE = re.compile(r"(?:-r|--requirement|-e|--editable)[ =]+[^\s$:]+(?!\S)")
 _INSTALL_LINE = re.compile(r"\binstall\b[^\n;&|]*")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
@@ -64,13 +64,13 @@ def package_install(program: Program) -> Findings:
 
 
 def _cuts(program: Program) -> dict[int, list[Cut]]:
-    """The comments of each cell whose code is gone."""
+    """Return the cuts of comments whose code is removed, by cell number."""
     cells = (cell.number for cell in program.code_cells)
     return {number: cuts for number in cells if (cuts := [Cut(*span) for span in _comments(program, number)])}
 
 
 def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | None]:
-    """Why a statement leaves the script, and what is left to do."""
+    """Return the message on a removed statement, with what is left to do, and the severity."""
     tree = program.tree
     if not any(statement in (each, *tree.ancestors(each)) for each in program.installs.installing):
         return _NEEDLESS, None
@@ -78,19 +78,19 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     text = "\n".join([tree.text(statement), *(part for form in forms for part in (str(form), form.body or ""))])
     named = [word for found in _SYSTEM.findall(text) for word in found.split() if word[0] != "-"]
     if packages := ", ".join(dict.fromkeys(named)):
-        said = f"installs {packages} on the machine, which a requirements file cannot do; the script leaves it out"
-        return f"{said}: install it on each machine, before the job", Severity.WARNING
+        message = f"installs {packages} on the machine, which a requirements file cannot do; the script leaves it out"
+        return f"{message}: install it on each machine, before the job", Severity.WARNING
     lines = re.sub(r"[\"',()]+", " ", "\n".join(_INSTALL_LINE.findall(text)))
     if files := " ".join(
         dict.fromkeys(re.sub(r"(-r|--requirement)[ =]+", "-r ", found) for found in _FROM_FILE.findall(lines))
     ):
-        said = "installs something that a requirements file cannot hold; the script leaves it out"
-        return f"{said}: run pip install {files} once, before the job", Severity.WARNING
+        message = "installs something that a requirements file cannot hold; the script leaves it out"
+        return f"{message}: run pip install {files} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None
 
 
 def _hollow(program: Program) -> Findings:
-    """Tests of which only the `else` is left (an `else` of which nothing is left goes with its last line)."""
+    """Yield findings on tests with only an `else` left (an `else` without code is removed with its last line)."""
     tree, removed = program.tree, program.installs.statements
     for test in tree.of(cst.If):
         other = test.orelse
@@ -103,10 +103,10 @@ def _hollow(program: Program) -> Findings:
 
 
 def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
-    """Comments whose code is gone: above it or, at a cell's end, below it; all of a cell of which nothing else is left.
+    """Yield the spans of comments on removed code, above it or, at a cell's end, below it; or all of an emptied cell.
 
-    A title, which a blank line sets apart, goes with the code below it only if it speaks of the installation.
-    So does a request to restart after that.
+    A title, which a blank line separates, is removed with the code below it only if it is about the installation.
+    A request to restart after the installation is removed too.
     """
     tree, source, (start, end) = program.tree, program.tree.source, program.cell_span(cell)
     removed = program.installs.statements
@@ -119,20 +119,20 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
                 continue
             below = next((line for line in lines if tree.start(head(line)) > block.start()), lines[-1])
             is_title = block.start() == start and source.startswith("\n", block.end())
-            says = _OF_INSTALL if below in removed else _OF_VERSIONS
+            pattern = _OF_INSTALL if below in removed else _OF_VERSIONS
             of_restart = _OF_INSTALL.search(block[0]) and _OF_RESTART.search(block[0])
-            if of_restart or (says.search(block[0]) if is_title else below in removed):
+            if of_restart or (pattern.search(block[0]) if is_title else below in removed):
                 yield block.span()
 
 
 def _is_remark(program: Program, cell: int) -> bool:
-    """True for a cell of comments above the import of Unsloth that speaks of an install.
+    """Return whether a cell of comments above the import of Unsloth is about an install.
 
-    Code that is switched off stays, unless it installs.
+    Code that is commented out stays, unless it installs packages.
     """
     start, end = program.cell_span(cell)
     text = program.tree.source[start:end]
-    listed = program.notebook.metadata.dependencies  # all that is left of the installs of a notebook of marimo's
+    listed = program.notebook.metadata.dependencies  # all that is left of the installs of a marimo notebook
     if not text.strip() or end > first_import(program.tree):
         return False
     if _SWITCHED_OFF.search(text) or OF_NO_CODE.search(text):
@@ -162,8 +162,8 @@ def hosted_notebook_service(program: Program) -> Findings:
         if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            told = (Remove(each) for each in announcements(tree, statement))
-            drops = (Remove(statement, keep_comment=False, comments_above=True), *told)
+            removals = (Remove(each) for each in announcements(tree, statement))
+            drops = (Remove(statement, keep_comment=False, comments_above=True), *removals)
             yield Finding(call, f"{name}(...) {_SERVICE}", *drops)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", Remove(line, keep_comment=False, comments_above=True))
@@ -178,7 +178,7 @@ def hosted_notebook_service(program: Program) -> Findings:
 
 
 def _tried(tree: Tree, statement: cst.Import | cst.ImportFrom) -> cst.BaseSuite | None:
-    """The body of a `try` whose handler runs where the import fails: it stays as it is."""
+    """Return the body of a `try` whose handler runs if the import fails: it stays as it is; None if there is none."""
     tried = tree.around(statement, cst.Try)
     if tried is None or not tried.handlers or statement not in tree.within(tried.body, type(statement)):
         return None
@@ -186,19 +186,19 @@ def _tried(tree: Tree, statement: cst.Import | cst.ImportFrom) -> cst.BaseSuite 
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
-    """Read a secret from the environment; where the notebook puts it there itself, that line goes."""
+    """Read a secret from the environment; if the line only puts the secret there, remove it."""
     key, owner = tree.literal(call.args[0].value), tree.parents[call]
     variable = secret_variable(key) if isinstance(key, str) else key
     shown = f'"{variable}"' if isinstance(key, str) else tree.text(call.args[0].value)
     edit: Edit = Replace(call, f"os.environ[{shown}]")
     if isinstance(owner, cst.Assign) and sets_only(tree, owner, variable):
         edit = Remove(owner)
-    said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
-    return Finding(call, f"{name}(...) {said}", edit)
+    message = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
+    return Finding(call, f"{name}(...) {message}", edit)
 
 
 def _paths(program: Program) -> Findings:
-    """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
+    """Yield a finding for each statement that is the first to read paths of the hosted notebook."""
     paths = [path for path in program.hosted_paths if not path.is_made]
     first, by_statement = dict[str, HostedPath](), defaultdict[Statement, list[HostedPath]](list)
     for path in paths:
@@ -212,20 +212,20 @@ def _paths(program: Program) -> Findings:
     yield from _written(program, set(by_statement))
 
 
-def _written(program: Program, said: set[Statement]) -> Findings:
-    """The folders of the hosted notebook that are written into: one finding for each, where no line says more."""
+def _written(program: Program, reported: set[Statement]) -> Findings:
+    """Yield a finding for each folder of the hosted notebook that is written to, at a statement without a finding."""
     nodes = defaultdict[str, list[cst.BaseExpression]](list)
     for folder, written in program.written_there:
         nodes[folder].append(written)
     for folder, every in nodes.items():
-        for node in [each for each in every if program.tree.statement(each) not in said][:1]:
-            said.add(program.tree.statement(node))
+        for node in [each for each in every if program.tree.statement(each) not in reported][:1]:
+            reported.add(program.tree.statement(node))
             writes = _UNMOUNTED if "drive" in folder else _WRITES.format(folder)
             yield todo(node, f"{writes}{_places(program, node, every)}")
 
 
 def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode]) -> str:
-    """The other cells in which a path stands, for the end of a message."""
+    """Return the other cells that contain a path, as the end of a message."""
     cells = {program.location(each).cell for each in others} - {program.location(node).cell}
     return f"; also in cell {', '.join(map(str, sorted(cells)))}" if cells else ""
 
@@ -236,27 +236,27 @@ def question_to_a_person(program: Program) -> Findings:
     asked = [each for each in program.questions if not program.installs.covers(each.call)]
     for question in asked:
         if question.is_login:  # the service's library reads the variable when it is needed
-            said = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
+            message = f"asks for a token; the script leaves it out: set {question.variable} in the environment"
             edit = left_out(program, question.call)
-            yield Finding(question.call, f"{shown(program, question.call)} {said}", edit)
+            yield Finding(question.call, f"{shown(program, question.call)} {message}", edit)
         else:
             yield _asked(program, question)
     for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
             form = program.form(text)
-            said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
-            yield Finding(text, f"{said}: set {variable} in the environment", _read(program, text, variable))
+            message = f"{program.tree.text(text) if form is None else form.source} stands for a token"
+            yield Finding(text, f"{message}: set {variable} in the environment", _read(program, text, variable))
 
 
 def _asked(program: Program, question: Question) -> Finding:
-    """Read the variable that the answer is for; nobody answers a process of a job."""
+    """Read the answer from a variable: nobody answers a process of a job."""
     tree, call, variable = program.tree, question.call, question.variable
     owner = tree.parents[call]
     asked = f"{tree.text(call.func)}() waits for an answer, and a job has nobody to give one"
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", Remove(owner))
     edit = _read(program, call, variable, question.may_skip)
-    # a test whether the variable is not set becomes one whether it is
+    # a test that the variable is not set becomes a test that it is
     test = [Replace(question.test.test, f'"{variable}" in os.environ')] if question.test else []
     may = ", or leave it out" if question.may_skip else ""
     again = tree.around(call, cst.While, cst.For) is not None and isinstance(edit, Replace)
@@ -265,7 +265,7 @@ def _asked(program: Program, question: Question) -> Finding:
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
-    """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
+    """Replace the expression that asks for a variable by a read of it; remove a line that only sets this variable."""
     owner = program.tree.parents[asked]
     if isinstance(owner, cst.Expr) or (  # `%env HF_TOKEN=hf_xxx`
         isinstance(owner, cst.Assign) and sets_only(program.tree, owner, variable)

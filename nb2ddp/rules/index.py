@@ -1,4 +1,4 @@
-"""Every rule: what the modules of this package hold, by code, which is the order in which their edits apply."""
+"""All rules of this package by code, which is also the order in which their edits apply."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from nb2ddp.codes import OWN_CODES, Code
 from nb2ddp.rules.rule import Rule
 
 _MODULES = [import_module(f"nb2ddp.rules.{name}") for _, name, _ in pkgutil.iter_modules(nb2ddp.rules.__path__)]
-#: What is imported from another module is found twice.
+#: A rule that another module imports is found twice.
 _FOUND = {value.code: value for module in _MODULES for value in vars(module).values() if isinstance(value, Rule)}
 RULES: tuple[Rule, ...] = tuple(rule for _, rule in sorted(_FOUND.items()))
-#: What each code means: the command's own, then the rules'.
+#: All codes: those of the command, then those of the rules.
 KNOWN: dict[str, Code] = {**OWN_CODES, **{rule.code: rule for rule in RULES}}

@@ -1,4 +1,4 @@
-"""IPython's syntax as Python: magics, shell commands, `get_ipython`, and what only a cell may hold."""
+"""Rules that turn IPython's syntax into Python: magics, shell commands, `get_ipython`, code that only cells allow."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _UNKNOWN = "works in a notebook only, so the script does not run it: write what 
 _BELOW = "works in a notebook only; the script keeps the code below it"
 _CAUGHT = "holds what %%capture caught; a script prints that at once, so there is nothing to show here"
 _NO_CODE = "runs no code; the script keeps it as a comment"
-#: Cell magics that run a shell, and those whose body is no code.
+#: Cell magics that run a shell, and those whose body is not code.
 _SHELLS = ("bash", "sh")
 _TEXTS = frozenset("html HTML javascript js latex markdown svg SVG".split())
 
@@ -94,20 +94,20 @@ def cell_magic(program: Program) -> Findings:
 
 
 def _captured(program: Program, form: Syntax) -> Findings:
-    """Uses of the name that `%%capture name` binds: a script captures nothing."""
+    """Yield findings on uses of the name that `%%capture name` binds: a script captures nothing."""
     tree = program.tree
     names = (word for word in without_comment(form.text).split() if word.isidentifier() and form.name == "capture")
     for use in tree.loads(next(names, "")):
         part, line = tree.parents[use], tree.around(use, cst.Expr)
-        said = f"{use.value} {_CAUGHT}"
+        problem = f"{use.value} {_CAUGHT}"
         if line is not None and re.match(rf"{use.value}\b|print\(", tree.text(line)):
-            yield Finding(use, said, Remove(line, comments_above=True))
+            yield Finding(use, problem, Remove(line, comments_above=True))
         elif isinstance(part, cst.Attribute):
-            yield Finding(use, said, Replace(part, '""'), severity=Severity.WARNING)
+            yield Finding(use, problem, Replace(part, '""'), severity=Severity.WARNING)
 
 
 def _code_of_cell(program: Program, call: cst.Call, form: Syntax, body: str) -> str:
-    """The statement that does what a cell magic does; "" where there is none, or where it has options."""
+    """Return the statement that does what a cell magic does; "" if there is none, or if the magic has options."""
     options = words(without_comment(form.text))
     if form.name in FILE_MAGICS and options:
         mode = "a" if {"-a", "--append"} & set(options) else "w"
@@ -118,7 +118,7 @@ def _code_of_cell(program: Program, call: cst.Call, form: Syntax, body: str) -> 
     return ""
 
 
-#: Magics that steer the notebook; timers without Python to run do nothing.
+#: Magics that control the notebook; timers without Python to run do nothing.
 _STEERING = NOTEBOOK_MAGICS.union("time timeit prun memit mprun lprun store pwd".split())
 
 
@@ -141,7 +141,7 @@ def line_magic(program: Program) -> Findings:
 
 
 def _code_of_line(program: Program, call: cst.Call, form: Syntax) -> str:
-    """The Python that a magic stands for; "" where it only steers or shows the notebook, or where there is none."""
+    """Return the Python code for a magic; "" if it only controls or shows the notebook, or if there is none."""
     is_bound = program.tree.bound_at(call)
     if form.name in ENV_MAGICS:
         name, value, _ = assignment(form.text) or ("", "", "")
@@ -166,16 +166,16 @@ def shell_command(program: Program) -> Findings:
 
 
 def _found(program: Program, call: cst.Call, command: str) -> Findings:
-    """What becomes of a shell command."""
+    """Yield findings on a shell command."""
     is_bound, placement = program.tree.bound_at(call), program.placement
     text = rerun(without_installs(command))
     for name in undefined(text, is_bound):
-        said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
-        yield todo(call, said)
+        problem = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
+        yield todo(call, problem)
     shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
     message = f"{shown} works in a notebook only; the script runs it with subprocess"
     statement, parsed = program.alone(call), parse(text, is_bound)
-    if statement is None:  # the notebook takes its output
+    if statement is None:  # the notebook uses its output
         alone = only_shows(text) or not program.execution.runs(call) or placement.runs_alone(call)
         share = () if alone else placement.shared(call)
         edits = (Replace(call, parsed.lines), *share)
@@ -194,7 +194,7 @@ def _found(program: Program, call: cst.Call, command: str) -> Findings:
 
 
 def _needless(program: Program, call: cst.Call, text: str) -> str:
-    """Why a script does without a command; "" where it does not."""
+    """Return why a script leaves a command out; "" if it does not."""
     if not without_comment(text):
         return "runs nothing"
     if never_ends(text):
@@ -223,7 +223,7 @@ def await_outside_function(program: Program) -> Findings:
         call, edits = node.expression, list[Edit]()
         code = f"asyncio.run({tree.text(call)})"
         is_plain = isinstance(call, cst.Call) and not tree.qualified(call.func).startswith("asyncio.")
-        if not is_plain or len(tree.within(node, cst.Await)) > 1:  # which needs a running loop
+        if not is_plain or len(tree.within(node, cst.Await)) > 1:  # it needs a running loop
             name = program.name(f"run_async_{next(numbers)}")
             body = f"async def {name}():\n    return {tree.text(node)}\n"
             code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]

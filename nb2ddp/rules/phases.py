@@ -1,4 +1,4 @@
-"""Who does what when: the end of training, servers, programs that end, trainings of some ranks, files and caches."""
+"""Rules for job phases: the end of training, servers, ended programs, trainings of some ranks, files and caches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def every_process_goes_on(program: Program) -> Findings:
 
 
 def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
-    """The lines below a statement, with a blank one between them and code that follows."""
+    """Insert lines below a statement, with a blank line between them and code that follows."""
     end = tree.line_end(tree.span(last)[1])
     follows = tree.source[end : tree.line_end(end + 1)].strip()
     return InsertAfter(last, text.rstrip("\n") + ("\n" if follows else ""))
@@ -79,12 +79,12 @@ def server_or_remote_data(program: Program) -> Findings:
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
         if starts and (gpus := gpus_of(tree, call, program.effects.command(call))):
             seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
-            said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that GPU to the server: start {FEWER}"
-            yield Finding(call, said, AddToSetup(f'{LEAVE_GPUS}"{seen}")', True), severity=Severity.WARNING)
+            text = f"starts a server on GPU {', '.join(gpus)}; the script leaves that GPU to the server: start {FEWER}"
+            yield Finding(call, text, AddToSetup(f'{LEAVE_GPUS}"{seen}")', True), severity=Severity.WARNING)
         if placement.runs_alone_as_placed(call):
             continue
         if starts:
-            # a program is placed as any other
+            # DDP403 places it like any other program
             if tree.qualified(call.func) != "subprocess.Popen" and program.alone(call) is None:
                 yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
         elif asks:
@@ -98,7 +98,7 @@ def server_or_remote_data(program: Program) -> Findings:
 
 
 def _is_rewards(program: Program, call: cst.Call) -> bool:
-    """True for what rewards alone ask, each process for its own completions: in methods of an environment too."""
+    """Return whether only rewards make a request (also via an environment), each process for its own completions."""
     tree, function = program.tree, program.tree.function(call)
     if program.rewards.is_only_here(call):
         return True
@@ -107,7 +107,7 @@ def _is_rewards(program: Program, call: cst.Call) -> bool:
 
 
 def _asks_whether(tree: Tree, call: cst.Call) -> bool:
-    """True for a question that all may ask: of a server on this machine, or whether one answers at all."""
+    """Return whether all processes may make a request: to a server on this machine, or to test whether one answers."""
     if tree.text(call.func).rsplit(".", 1)[-1] not in ("get", "head", "urlopen"):
         return False
     url = argument(call, "url", 0)
@@ -117,7 +117,7 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
 
 
 def _starts(program: Program, call: cst.Call) -> bool:
-    """True for a call, or a shell command, that starts a server beside the script."""
+    """Return whether a call or a shell command starts a server that runs next to the script."""
     if program.execution.does(call) & Does.SERVE:
         return False
     started = _COMMAND.search(program.effects.command(call))
@@ -128,7 +128,7 @@ _BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
 _SERVES = "serves until a person stops it, and the code below waits for that: start it as a separate program"
 _OUTLIVES = "starts a program that would outlive the job; the script ends it"
 _HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
-#: What waits for a program, or ends it.
+#: Attributes of a program that are used to wait for it or to end it.
 _ENDING = frozenset("communicate kill pid send_signal terminate wait".split())
 
 
@@ -153,9 +153,9 @@ def served_until_stopped(program: Program) -> Findings:
 
 
 def _ended(tree: Tree, call: cst.Call) -> Edit | None:
-    """What ends a program with the script; nothing where the notebook waits for it, ends it, or keeps it elsewhere."""
+    """End a program with the script, unless the notebook waits for it, ends it or stores it elsewhere."""
     above, statement = tree.parents[call], tree.statement(call)
-    if keyword(call, "shell") is not None:  # whose process is not that of the program
+    if keyword(call, "shell") is not None:  # its process is the shell, not the program
         return None
     if isinstance(above, cst.Expr):
         return Wrap(call, "atexit.register(", ".terminate)")
@@ -172,7 +172,7 @@ _RANK = "only some ranks reach the joint step below, and wait for the others for
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
 _CLOCK = "each rank reads its own clock, and one may train once more than the others: count the rounds instead"
 _TIME = re.compile(r"\b(time|monotonic|perf_counter|now)\(")
-#: What calls a function again that failed.
+#: Decorators that call a function again after it failed.
 _RETRY = re.compile(r"\b(find_executable_batch_size|retry|on_exception)\b")
 _EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
 
@@ -201,7 +201,7 @@ def trained_by_some_processes(program: Program) -> Findings:
 
 
 def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
-    """True for a handler whose last line raises, or ends the process with a code of failure."""
+    """Return whether the last line of a handler raises, or ends the process with a failure code."""
     last = handler.body.body[-1]
     line = (small_statements(last) or (last,))[-1]
     return isinstance(line, cst.Raise) or _EXIT.match(tree.text(line)) is not None
@@ -231,7 +231,7 @@ def programs_of_others_ended(program: Program) -> Findings:
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
-#: What is free, at the moment, on the machine or a GPU of it.
+#: Calls that return the memory or disk space that is free at the moment.
 _FREE = re.compile(
     r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.(virtual_memory|disk_usage)|shutil\.disk_usage"
     r"|pynvml\.nvmlDeviceGetMemoryInfo|GPUtil\.get(GPUs|Available)"
@@ -248,10 +248,10 @@ _OF_ITS_OWN = (
 )
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, before the others"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's data"
-#: What has the others wait, in an edit.
+#: Code in an edit that makes the other processes wait.
 _WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
 _PROGRAMS = re.compile(r"subprocess\.(check_output|getoutput|run)|os\.popen")
-#: A text in quotes: what is before its file's ending, and that.
+#: A string literal: the path before the file's extension, and the extension.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
 
@@ -275,8 +275,8 @@ def written_by_every_process(program: Program) -> Findings:
             is_reward = function in program.rewards.functions
             severity = Severity.WARNING if is_reward else None
             waits = any(_WAITS.search(text) for edit in decision.edits for text in written(edit))
-            said = _OF_ITS_OWN if is_reward else _WHILE_OTHERS_WAIT if waits else _ALONE
-            yield Finding(call, f"{message}{said}", *decision.edits, severity=severity)
+            consequence = _OF_ITS_OWN if is_reward else _WHILE_OTHERS_WAIT if waits else _ALONE
+            yield Finding(call, f"{message}{consequence}", *decision.edits, severity=severity)
         elif tree.qualified(call.func) == "subprocess.Popen":
             once = f"{message}{_WHILE_OTHERS_WAIT}"
             yield from made_alone(program, call, once, once, f"{message} {_NEEDED}")
@@ -287,7 +287,7 @@ def written_by_every_process(program: Program) -> Findings:
 
 
 def _apart(program: Program, call: cst.Call, scratch: str) -> Findings:
-    """A scratch file of its own for each process, where the notebook writes its path out; else a `TODO`."""
+    """Give each process a separate scratch file if the notebook writes its path out; else leave a `TODO`."""
     tree = program.tree
     bound = tree.bindings(scratch, call)
     path = bound[0].value if len(bound) == 1 else None
@@ -305,7 +305,7 @@ def _apart(program: Program, call: cst.Call, scratch: str) -> Findings:
 
 
 def _cached(program: Program) -> Findings:
-    """Downloads into caches that processes disturb each other in."""
+    """Yield findings on downloads into caches in which processes disturb each other."""
     calls = program.execution.calls(does=Does.CACHE, phase=Phase.BEFORE | Phase.BETWEEN)
     guards = [(guard, call) for call in calls for guard in program.placement.in_turn(call)]
     for guard, call in dict(reversed(guards)).items():
@@ -315,7 +315,7 @@ def _cached(program: Program) -> Findings:
 
 
 def _own_values(program: Program) -> Findings:
-    """What the time, a random name or free memory makes another in each process: folders, seeds, batch sizes."""
+    """Yield findings on folders, seeds and batch sizes that come from the time, a random name or free memory."""
     tree = program.tree
     configs = program.training.arguments
     fields = [passed(tree, config, name) for config in configs for name in _SAME_EVERYWHERE]
@@ -335,9 +335,9 @@ def _own_values(program: Program) -> Findings:
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:
-    """A path that one function writes and removes again, where this call uses it: its name.
+    """Return the name of a path that this call uses and its function removes again; None if there is none.
 
-    Or that a reward names more than once, which each process calls with its own rows: its text.
+    In a reward, which each process calls with its own rows, return the text of a path that it names more than once.
     """
     tree, function = program.tree, program.tree.function(call)
     if function is None:

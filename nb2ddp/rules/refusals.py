@@ -1,4 +1,4 @@
-"""What no script can be made of, and where a script would stop: no training, other launchers, unknown names."""
+"""Rules for notebooks that have no script, or whose script would stop: no training, other launchers, unknown names."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def unknown_name(program: Program) -> Findings:
 
 
 def _first_uses(program: Program) -> list[cst.Name]:
-    """Where each name that stands for nothing is read for the first time, in order."""
+    """Return the first use of each undefined name, in order."""
     tree, names = program.tree, program.names
 
     def is_stop(line: cst.CSTNode) -> bool:
@@ -178,7 +178,7 @@ def _first_uses(program: Program) -> list[cst.Name]:
 
 
 def _defines_unseen(program: Program) -> bool:
-    """True where names may come from what is run as text, or from another notebook."""
+    """Return whether names may come from code that is run as text, or from another notebook."""
     magics = any(form.name in ("run", "store", "load") for _, form in program.forms_of(Kind.LINE_MAGIC))
     return magics or any(program.execution.calls(name) for name in ("exec", "globals", "locals", "vars"))
 
@@ -189,7 +189,7 @@ _ELSEWHERE = re.compile(
     r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|update Unsloth|no (CUDA|GPU)s?\b|"
     r"\berror loading\b.*\bdll\b|cannot open shared object|already added LoRA)"
 )
-#: What an error of the Hub begins with: `(Request ID: Root=...)`.
+#: The beginning of an error of the Hub: `(Request ID: Root=...)`.
 _REQUEST = re.compile(r"\(Request ID: [^()]*\)\s*")
 _FAILED = "this cell failed when the notebook was saved ({}), and is in the script: run the notebook again and save it"
 _LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
@@ -236,7 +236,7 @@ def unfilled_template(program: Program) -> Findings:
 
 
 def _fields(template: str) -> list[str]:
-    """The names or numbers of the values that a template asks for; none of a text that is no template."""
+    """Return the names or numbers of a template's fields; none if the text is not a template."""
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
     except ValueError:
@@ -253,5 +253,5 @@ def stopped_on_purpose(program: Program) -> Findings:
     """A line such as `1/0`, which stops "Run all", becomes `sys.exit()`."""
     for statement in filter(program.names.is_stop, program.tree.live(cst.Expr)):
         early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
-        said = "the notebook stops here on purpose, and so does the script" + (_EARLY if early else "")
-        yield Finding(statement, said, Replace(statement, "sys.exit()"), todo=early)
+        message = "the notebook stops here on purpose, and so does the script" + (_EARLY if early else "")
+        yield Finding(statement, message, Replace(statement, "sys.exit()"), todo=early)

@@ -1,4 +1,4 @@
-"""What each process would draw or decide for itself: random numbers, rewards."""
+"""Rules for values that each process would draw or compute for itself: random numbers, rewards."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import AddToSetup, InsertBefore, Replace, SetKeyword
 from nb2ddp.syntax.tree import Function, Tree, argument, keyword, method
 
-#: What draws weights that no checkpoint holds, beside a load: adapters of PEFT's own (Unsloth seeds its adapters).
+#: Calls, other than loads, that draw new weights: PEFT's adapters (Unsloth seeds its own), models from a config.
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
-#: What divides or orders rows: methods of data sets and tables, and functions.
+#: Methods of data sets and tables that divide or order rows, then functions that do.
 _DATASET_METHODS = frozenset({"sample", "shuffle", "train_test_split"})
 _DATA_FUNCTIONS = re.compile(
     r"sklearn(\.\w+)*\.(train_test_split|shuffle|resample)|torch\.utils\.data(\.\w+)*\.random_split"
@@ -52,7 +52,7 @@ def unseeded_randomness(program: Program) -> Findings:
 
 
 def _streams(tree: Tree, call: cst.Call) -> bool:
-    """True for the shuffle of a streamed data set, and for data sets that are interleaved at random."""
+    """Return whether a call shuffles a streamed data set, or interleaves data sets at random."""
     owner = receiver(call) if method(call) == "shuffle" else None
     parts = tree.backward_slice(owner) if owner is not None else []
     is_one = any(keyword(call, name) is not None for name in ("buffer_size", "probabilities"))
@@ -60,7 +60,7 @@ def _streams(tree: Tree, call: cst.Call) -> bool:
 
 
 def _drawn_from(tree: Tree, call: cst.Call) -> str | None:
-    """The library whose common generator a call draws from without a seed; None for no such call."""
+    """Return the library whose global generator a call draws from without a seed; None if it draws from none."""
     name, owner = tree.qualified(call.func), receiver(call)
     if samples(tree, call) or _makes_weights(tree, call):
         return "torch"
@@ -75,14 +75,14 @@ def _drawn_from(tree: Tree, call: cst.Call) -> str | None:
 
 
 def _makes_weights(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that loads a model with a new head, or makes adapters or a whole model, of drawn weights."""
+    """Return whether a call draws weights: it loads a model with a new head, or makes adapters or a whole model."""
     if is_load(tree, call):
         return has_new_head(tree, call)
     return bool(_NEW_WEIGHTS.fullmatch(tree.qualified(call.func))) or keyword(call, "peft_config") is not None
 
 
 def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that is given a seed, or told not to draw."""
+    """Return whether a call passes a seed, or turns shuffling off."""
     if constant(tree, call, "shuffle") is False:
         return True
     first = argument(call, "seed", 0) if method(call) == "shuffle" else None
@@ -90,7 +90,7 @@ def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
     return any(each is not None for each in (*given, first and tree.literal(first.value)))
 
 
-#: What takes its numbers from the operating system.
+#: Calls that take random numbers from the operating system.
 _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.SystemRandom(\.\w+)?")
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
 _ALIKE = "for completions of one prompt; the script draws the same in all"
@@ -108,7 +108,7 @@ def reward_drawn_apart(program: Program) -> Findings:
         calls, is_rollout = program.rewards.calls(entry), entry in program.rewards.rollouts
         names = {tree.qualified(call.func) for call in calls}
         drawing = [(call, library) for call in calls if (library := generator(tree, call)) is not None]
-        # a rollout samples the completions with torch, which each process shall draw for itself
+        # a rollout samples the completions with torch, and each process must draw its own
         unseeded = [
             call
             for call, library in drawing
@@ -128,7 +128,7 @@ def reward_drawn_apart(program: Program) -> Findings:
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
 _STATE_IN_URL = re.compile(r"/(reset|step)\b")
-#: What names a server where a client is made.
+#: Arguments that name a server when a client is made.
 _ADDRESS = re.compile(r"://|\b(api_base|base_url|endpoint|host|port|server_url|uri|url)\s*=")
 _SERVER = (
     "{} changes the state of a server, and each rank calls this reward with its own rows: give each rank a server, or"
@@ -201,7 +201,7 @@ def _is_global(tree: Tree, node: cst.CSTNode) -> bool:
 
 
 def _changes_server(program: Program, call: cst.Call) -> bool:
-    """True for a request to `/step`, and for `env.step(...)` of a client that was given an address."""
+    """Return whether a call is a request to `/step`, or `env.step(...)` of a client that was made with an address."""
     tree, owner = program.tree, receiver(call)
     if program.execution.does(call) & Does.ASK:
         return any(map(_STATE_IN_URL.search, tree.texts(call)))

@@ -1,4 +1,4 @@
-"""What a rule is: a coded problem, how to find it, and a page that says why and whose examples are its tests."""
+"""A rule: a coded problem, a function that finds it, and a page that explains it, whose examples are its tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Finding:
     Args:
         node: where it is.
         message: what was found, in one line.
-        edits: how the script differs there; none for a finding that only reports.
-        severity: None takes the rule's own, or a warning where a person has something to do.
+        edits: the changes of the script there; none for a finding that only reports.
+        severity: None means the rule's severity, or a warning if `todo` is set.
         todo: leave `# TODO[nb2ddp] CODE: message` above the statement.
-        fixed: the script no longer has the problem; None where that follows from the edits.
+        fixed: the script no longer has the problem; None if that follows from the edits.
     """
 
     def __init__(
@@ -47,29 +47,29 @@ Findings = Iterator[Finding]
 
 
 def todo(node: cst.CSTNode, message: str, *edits: Edit) -> Finding:
-    """A place where a person has something to do: the script has a `TODO` with the message there."""
+    """Return a finding that asks a person to do something: it leaves a `TODO` with the message in the script."""
     return Finding(node, message, *edits, todo=True)
 
 
 def warning(node: cst.CSTNode, message: str) -> Finding:
-    """A place that a person should look at."""
+    """Return a finding that a person should look at."""
     return Finding(node, message, severity=Severity.WARNING)
 
 
 def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
-    """Take a call out of the script: its statement where that is all of it, else put None in its place.
+    """Remove a call from the script: its whole statement if it has no other code, else replace the call by None.
 
     Args:
         source: the notebook's code.
-        call: what goes.
-        comment: one that IPython syntax holds, which stands for the statement.
+        call: the call to remove.
+        comment: the comment in IPython syntax, which replaces the statement.
     """
     statement = source.alone(call)
     return Replace(call, "None") if statement is None else Remove(statement, comment=comment, comments_above=True)
 
 
 def without_names(source: Source, statement: cst.Import | cst.ImportFrom, kept: Sequence[cst.ImportAlias]) -> Replace:
-    """Leave an import only some of its names."""
+    """Keep only some names of an import."""
     tree, aliases = source.tree, cast(Sequence[cst.ImportAlias], statement.names)
     start, end = tree.span(statement)
     names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
@@ -78,13 +78,13 @@ def without_names(source: Source, statement: cst.Import | cst.ImportFrom, kept: 
 
 
 def shown(source: Source, call: cst.Call) -> str:
-    """How a message names a call: `f(...)`, or `!command`."""
+    """Return how a message names a call: `f(...)`, or `!command`."""
     form = source.form(call)
     return f"{source.tree.text(call.func)}(...)" if form is None else f"!{form.command}"
 
 
 def made_alone(program: Program, call: cst.Call, made: str, used: str, needed: str) -> Findings:
-    """Let one process of each machine make an object, and use it; a `TODO` where another process needs it."""
+    """Let one process of each machine make an object, and use it; leave a `TODO` if another process needs it."""
     alone = program.placement.alone(call)
     for node, edits in alone.items():
         yield Finding(node, made if node is call else used, *edits)
@@ -93,7 +93,7 @@ def made_alone(program: Program, call: cst.Call, made: str, used: str, needed: s
 
 
 def trained(program: Program) -> Iterator[tuple[cst.Call, str]]:
-    """The calls that train, each with its trainer as code: "" for one that has no name."""
+    """Yield the calls that train, each with its trainer as code; "" for a trainer without a name."""
     tree = program.tree
     for call in program.training.calls:
         owner, name = tree.member(call.func) or (call.args[0].value if call.args else call, "train")
@@ -114,8 +114,8 @@ class Rule(Code):
         code: `DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases.
         name: the problem, in kebab case.
         find: yields the places.
-        severity: of its findings, unless a finding says otherwise.
-        also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
+        severity: the severity of its findings, unless a finding has another.
+        also_alone: a rule of placement, trainers or phases also applies to code that the main process runs alone.
     """
 
     find: Find
@@ -124,10 +124,10 @@ class Rule(Code):
 
     @property
     def is_on_processes(self) -> bool:
-        """True for a problem that only several processes have: placement, trainer, phases."""
+        """True if only several processes have the problem: placement, trainer, phases."""
         return self.code[3] in "124" and not self.also_alone
 
 
 def rule(code: str, severity: Severity = Severity.NOTE, *, also_alone: bool = False) -> Callable[[Find], Rule]:
-    """Make a function that finds places a rule, whose name is the function's; the page of its code explains it."""
+    """Turn a function that finds places into a rule with the function's name; the page of its code explains it."""
     return lambda find: Rule(code, find.__name__.replace("_", "-"), find, severity, also_alone)

@@ -1,4 +1,4 @@
-"""What a notebook shows: values, displays, figures, progress bars, pages of marimo."""
+"""Rules for what a notebook shows: values, displays, figures, progress bars, pages of marimo."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def value_only_shown(program: Program) -> Findings:
             continue
         gives = gives_a_value(program.effects, last.value)
         if gives or (gives is None and cell.shows is not False):
-            shows = "print" if gives or cell.shows else "sys.displayhook"  # which shows no None
-            said = "the notebook shows the cell's last expression; the script prints it"
+            shows = "print" if gives or cell.shows else "sys.displayhook"  # it does not show None
+            message = "the notebook shows the cell's last expression; the script prints it"
             before, after = ("", "") if last.value.lpar else ("(", ")")
-            yield Finding(last, said, Wrap(last, f"{shows}{before}", after))
+            yield Finding(last, message, Wrap(last, f"{shows}{before}", after))
 
 
 _DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
-#: IPython's classes of a text to read, or of a path to click on.
+#: IPython's classes for a text to read, or for a path to click on.
 _TEXTS = frozenset("Code FileLink FileLinks HTML JSON Latex Markdown Math Pretty TextDisplayObject".split())
-#: Methods that bring a tensor into the form in which it is shown.
+#: Methods that convert a tensor for display.
 _OF_TENSORS = frozenset("cpu detach float numpy squeeze to".split())
 _IMPORTED = "works in a notebook only; the script leaves the import out"
 _NONE = "works in a notebook only, so it is None in the script: write what it does in Python"
@@ -81,7 +81,7 @@ def display_call(program: Program) -> Findings:
 
 
 def _without(program: Program, call: cst.Call) -> Edit:
-    """Print what is shown; where nothing can be printed, keep the arguments that have an effect."""
+    """Print what is shown; if nothing can be printed, keep the arguments that have an effect."""
     tree = program.tree
     if program.alone(call) is not None and (texts := _printed(program, call)):
         return Replace(call, f"print({', '.join(texts)})")
@@ -91,9 +91,9 @@ def _without(program: Program, call: cst.Call) -> Edit:
 
 
 def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
-    """What can be printed of a value: its text; of a display what it is given; of IPython's objects the text in them.
+    """Return code for what can be printed: a value itself, the arguments of a display, the text in IPython's objects.
 
-    That is nothing of `clear_output()`, or of a file that is there.
+    Nothing can be printed of `clear_output()`, or of an object that shows a file.
     """
     tree = program.tree
     name = shown_as(tree, value)
@@ -107,7 +107,7 @@ def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
 
 
 def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The parts of a display's argument that have an effect."""
+    """Return the parts of a display's argument that have an effect."""
     while method(node) in _OF_TENSORS:
         node = cst.ensure_type(cst.ensure_type(node, cst.Call).func, cst.Attribute).value
     if isinstance(node, cst.Name) or only_looks(program.effects, node):

@@ -1,7 +1,7 @@
-"""Comments in the notebook that keep a rule from a line: `# nb2ddp: ignore[DDP101, DDP303]`.
+"""Comments in the notebook that suppress a rule on a line: `# nb2ddp: ignore[DDP101, DDP303]`.
 
-A comment is for the line it ends, or for the next line of code where it stands alone. The rule's finding is dropped
-and its edit is not made.
+A comment applies to the line that it ends or, if it stands alone, to the next line of code. The rule's finding is
+dropped and its edit is not made.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _COMMENT = re.compile(r"#\s*nb2ddp:\s*ignore(?:\[([^\]\n]*)\])?")
 class _Suppression:
     code: str
     place: Location  #: of the comment
-    line: int  #: of its cell, that it is for
+    line: int  #: the line of its cell to which it applies
 
 
 class Suppressions:
-    """The suppression comments of a notebook, and which of them were of use."""
+    """The suppression comments of a notebook, and which of them were used."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -36,21 +36,21 @@ class Suppressions:
         self._used: set[_Suppression] = set()
 
     def covers(self, code: str, place: Location) -> bool:
-        """True where a comment keeps a rule from a place; the comment then counts as used."""
+        """Return whether a comment suppresses a rule at a place; the comment then counts as used."""
         covering = [s for s in self._found if (s.code, s.place.cell, s.line) == (code, place.cell, place.line)]
         self._used.update(covering)
         return bool(covering)
 
     @property
     def is_used(self) -> bool:
-        """True once a comment kept a rule from something."""
+        """True once a comment has suppressed a finding."""
         return bool(self._used)
 
     def unused(self, applied: Collection[str], known: Collection[str]) -> Iterator[Diagnostic]:
-        """A warning for each comment that was of no use.
+        """Yield a warning for each comment that suppressed nothing.
 
         Args:
-            applied: the codes of the rules that were applied; of the others nobody knows.
+            applied: the codes of the rules that were applied; comments for other rules are not judged.
             known: the codes of all rules.
         """
         for each in self._found:
@@ -65,7 +65,7 @@ class Suppressions:
 
 
 def _find(program: Program) -> Iterator[_Suppression]:
-    """Each code of each comment."""
+    """Yield each code of each comment."""
     texts: list[tuple[cst.CSTNode, str]] = [(node, node.value) for node in program.tree.of(cst.Comment)]
     texts += [(call, form.source) for call, form in program.forms_of(*Kind) if form.body is None]
     sources = {cell.number: cell.source.split("\n") for cell in program.code_cells}
@@ -83,6 +83,6 @@ def _find(program: Program) -> Iterator[_Suppression]:
 
 
 def _next_line(lines: list[str], line: int) -> int:
-    """The next line, from 1, that holds more than a comment."""
+    """Return the number, from 1, of the next line that contains more than a comment."""
     below = enumerate(map(str.strip, lines[line:]), start=line + 1)
     return next((number for number, text in below if text and not text.startswith("#")), line)

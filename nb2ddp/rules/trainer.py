@@ -1,4 +1,4 @@
-"""Arguments of trainers and models: precision, checkpointing, trackers, resuming, a vLLM server."""
+"""Rules for the arguments of trainers and models: precision, checkpointing, trackers, resuming, a vLLM server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fixed_precision(program: Program) -> Findings:
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
-    """True for Unsloth's load of a model for an adapter, whose dtype is the best that the GPU has."""
+    """Return whether Unsloth loads a model for an adapter, in the best dtype that the GPU has."""
     given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
     dtype = None if given is None or tree.literal(given.value) is None else tree.text(tree.value(given.value))
     is_whole = constant(tree, load, "full_finetuning") not in (None, False)
@@ -47,21 +47,21 @@ def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
     return not is_open and (dtype is None or bool(_ASKS.search(dtype)))
 
 
-#: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
+#: Families of models that keep more memory than estimated, or that were not measured; a script checks the others.
 _OTHER_FAMILIES = re.compile(
     r"gemma|lfm|granite|falcon|ernie|glm|microsoft/phi|phi-?4[-_](mini|reasoning|multimodal)|gpt-oss|olmo|smollm3"
     r"|starcoder|stablelm",
     re.IGNORECASE,
 )
-#: Arguments with which a step keeps more than was measured, that bring rows as a stream, or that drop an epoch's last
-#: rows, which are others where a step takes fewer at a time.
+#: Arguments with which a step keeps more memory than measured, that stream rows, or that drop an epoch's last rows,
+#: which differ if a step takes fewer rows at a time.
 _KEEPS_MORE = (
     "lora_dropout use_dora modules_to_save load_in_8bit load_in_fp8 qat_scheme compute_metrics streaming"
     " preprocess_logits_for_metrics dataloader_drop_last"
 ).split()
-#: Texts that say the like: trained embeddings, logits that are kept whole, rows that no trainer makes into tokens.
+#: Texts with the same effect: trained embeddings, logits that are kept whole, rows that no trainer tokenizes.
 _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
-#: Names that say so too: rows as a stream, and a loss of the notebook's own.
+#: Names with the same effect: streamed rows, and a user-defined loss.
 _OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
 _FASTER = (
     "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; "
@@ -81,7 +81,7 @@ def checkpointing_for_a_smaller_gpu(program: Program) -> Findings:
         return
     calls = list(trained(program))
     if training.trainer_classes != ["SFTTrainer"] or len(calls) != 1 or _is_unlike_the_measured(program):
-        return  # what a second training of the same model would keep is not known at the first
+        return  # at the first training, the memory of a second one with the same model is unknown
     steps = [constant(tree, config, "max_steps") for config in training.arguments]
     is_short = any(isinstance(number, int) and 0 < number < _LEAST_STEPS for number in steps)
     if is_short and not options.skip_checkpointing:
@@ -94,13 +94,13 @@ def checkpointing_for_a_smaller_gpu(program: Program) -> Findings:
 
 
 def asks_for_checkpointing(tree: Tree) -> bool:
-    """True unless the notebook says itself that nothing is checkpointed (Unsloth's default is to do it)."""
+    """Return False only if the notebook turns gradient checkpointing off (Unsloth's default is on)."""
     given = [tree.literal(each) for each in tree.given("use_gradient_checkpointing")]
     return not given or any(value is not False for value in given)
 
 
 def _is_unlike_the_measured(program: Program) -> bool:
-    """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
+    """Return whether a step keeps more memory than measured, or rows are not tokenized before training."""
     tree = program.tree
     given = [tree.literal(each) for name in _KEEPS_MORE for each in tree.given(name)]
     return (
@@ -190,11 +190,11 @@ def run_in_every_process(program: Program) -> Findings:
         edits: tuple[Edit, ...] = program.placement.on_main_process(call) if program.alone(call) else ()
         does = "; in the script the main process does it" if edits else ": call it in the main process only"
         if not program.placement.runs_alone(call):
-            said = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"
-            yield Finding(call, f"{said}{does}", *edits, todo=not edits)
+            message = f"{program.tree.text(call.func)} is for one process (each would begin a run of its own)"
+            yield Finding(call, f"{message}{does}", *edits, todo=not edits)
 
 
-#: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
+#: Arguments of a load that quantise the model; the first is Unsloth's default.
 _QUANTISED = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
 _ENGINE = re.compile(r".*\.(fast_generate|load_lora)")
 _SENT = (
@@ -225,7 +225,7 @@ def completions_from_a_server(program: Program) -> Findings:
 
 
 def _without_engine(program: Program) -> Findings:
-    """What a notebook with engines says otherwise where there is none."""
+    """Yield findings on code that needs an engine in the process, which only the server has."""
     tree = program.tree
     for load in program.engines:
         yield Finding(load, _STARTED, set_argument(tree, load, "fast_inference", "False"))

@@ -1,4 +1,4 @@
-"""What the releases at hand lack or do otherwise."""
+"""Rules for names and arguments that the available releases lack, and for behaviour that they changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nb2ddp.syntax.edits import Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 _TITLES = {"trl": "TRL", "transformers": "transformers"}
-#: Methods of tokens and of a dictionary of them.
+#: Methods that both tokens and a dictionary of them have.
 _OF_BOTH = frozenset({"to", "cuda"})
 _OF_DICTIONARY = frozenset("input_ids attention_mask items keys values get data pop".split())
 _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
@@ -43,12 +43,12 @@ def gone_from_the_library(program: Program) -> Findings:
 
 
 def _finding(use: Use, is_asked_for: bool, newest: str, asked: str) -> Finding:
-    """What becomes of a name that the newest release that a job may have lacks.
+    """Return the finding on a name that is missing in the newest release that a job may have.
 
     Args:
-        use: of the name.
+        use: the use of the name.
         is_asked_for: the requirements ask for a release that has it.
-        newest: the release.
+        newest: that release.
         asked: the versions that the notebook asks for; "" for any.
     """
     title, new, last = _TITLES[use.library], use.successor, use.last_before(newest)
@@ -57,20 +57,20 @@ def _finding(use: Use, is_asked_for: bool, newest: str, asked: str) -> Finding:
         edit = Replace(use.node.keyword, new)
         return Finding(use.node, f"{lacked}; the script uses {new}", edit, severity=Severity.NOTE)
     if is_asked_for:
-        said = "the requirements ask for a version that has it"
-        return Finding(use.node, f"{lacked}; {said}", severity=Severity.NOTE)
+        message = "the requirements ask for a version that has it"
+        return Finding(use.node, f"{lacked}; {message}", severity=Severity.NOTE)
     row = changes(use.library).get(use.name)
     advice = f"import it from {use.home}" if use.home else row.advice if row else "remove it"
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     return todo(use.node, f"{lacked}, and {lacks}: {advice}")
 
 
-#: Classes whose models have saving methods of their own (unsloth/models/sentence_transformer.py, decision.py).
+#: Classes whose models define their own saving methods (unsloth/models/sentence_transformer.py, decision.py).
 _WITH_OWN = frozenset({"FastSentenceTransformer", "FastDecisionModel"})
 
 
 def _refused(tree: Tree, call: cst.Call) -> Findings:
-    """What Unsloth's saving methods no longer take, or need."""
+    """Yield findings on arguments that Unsloth's saving methods no longer take, or that they need."""
     plain = [each for each in call.args if each.keyword is None]
     for name, row in changes("unsloth").items() if method(call) else ():
         given = keyword(call, name)
@@ -81,22 +81,22 @@ def _refused(tree: Tree, call: cst.Call) -> Findings:
             if not is_open and len(plain) <= row.position and passed(tree, call, name) is None:
                 yield todo(call, f"{method(call)} needs the {name}: {row.advice}")
         elif given is not None and row.value in ("", tree.literal(given.value)):
-            said = f"{method(call)} no longer takes {name} = {tree.text(given.value)}"
+            message = f"{method(call)} no longer takes {name} = {tree.text(given.value)}"
             if row.instead:
                 edit = Replace(cst.ensure_type(given.keyword, cst.Name), row.instead)
-                yield Finding(call, f"{said}; the script uses {row.instead}", edit, severity=Severity.NOTE)
+                yield Finding(call, f"{message}; the script uses {row.instead}", edit, severity=Severity.NOTE)
             else:
-                yield todo(call, f"{said}: {row.advice}")
+                yield todo(call, f"{message}: {row.advice}")
 
 
 def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:
-    """Whether what a template gives is used as tokens, and nowhere as a dictionary of them.
+    """Return whether the result of a template is used as tokens, and nowhere as a dictionary of them.
 
     Args:
         tree: the notebook.
-        call: of the template.
-        takes_both: `generate` takes either as its `input_ids`: `unsloth_fast_generate` (models/llama.py, 2026.10.9) of
-            models that have a class of their own does; `unsloth_base_fast_generate` (models/vision.py) takes tokens.
+        call: the call that applies the template.
+        takes_both: `generate` takes either as its `input_ids`. `unsloth_fast_generate` (models/llama.py, 2026.10.9),
+            of models with their own class, does; `unsloth_base_fast_generate` (models/vision.py) takes only tokens.
     """
     if constant(tree, call, "tokenize") is False or passed(tree, call, "return_dict") is not None:
         return False
@@ -108,14 +108,14 @@ def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:
 
 
 def _moved(tree: Tree, node: cst.CSTNode) -> cst.CSTNode:
-    """What `.to(...)` and the like make of a value, or the value."""
+    """Return the last call of `.to(...)` or `.cuda(...)` on a value, or the value itself."""
     while isinstance(above := tree.parents[node], cst.Attribute) and above.attr.value in _OF_BOTH:
         node = tree.parents[above]
     return node
 
 
 def _kind(tree: Tree, use: cst.CSTNode, takes_both: bool) -> str:
-    """Whether a value is used as tokens or as a dictionary of them; "" where it may be either."""
+    """Return how a value is used: as "tokens", or as a "dictionary" of them; "" if it may be either."""
     above = tree.parents[use]
     match above:
         case cst.Attribute():

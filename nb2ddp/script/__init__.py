@@ -1,4 +1,4 @@
-"""The text of a script and of the files beside it: rendering, launch files, versions, packages.
+"""Write the text of a script and of the files next to it: rendering, launch files, versions, packages.
 
-May import from `facts`, `syntax` and `notebook`; it knows no rule.
+May import from `facts`, `syntax` and `notebook`, but from no rule.
 """

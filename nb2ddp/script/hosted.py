@@ -1,7 +1,7 @@
 """Write a notebook that launches the script: for Kaggle, Colab, and Jupyter on a machine with several GPUs.
 
-The script is started by `accelerate launch` in processes of its own. `accelerate.notebook_launcher` would fork the
-notebook's process, which must then never have touched CUDA (accelerate issue 3833).
+`accelerate launch` starts the script in separate processes. `accelerate.notebook_launcher` would fork the notebook's
+process, which must then never have used CUDA (accelerate issue 3833).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def launching_notebook(program: Program, script: str, script_name: str, packages
         for number, (kind, source) in enumerate(cells, start=1)
     ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    # what Colab and Kaggle choose a machine by
+    # Colab and Kaggle choose a machine by these
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "accelerator": "GPU"}
     metadata |= {"kaggle": {"accelerator": "nvidiaTeslaT4", "isGpuEnabled": True, "isInternetEnabled": True}}
     return str(writes(new_notebook(cells=nodes, metadata=metadata), version=4)) + "\n"
 
 
 def _cells(program: Program, script: str, script_name: str, packages: Requirements) -> Iterator[tuple[str, str]]:
-    """Return the kind and source of each cell."""
+    """Yield the kind and source of each cell."""
     title = " ".join(program.notebook.name.split())
     on_kaggle = "On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."
     names = passed_variables(program)

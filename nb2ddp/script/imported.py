@@ -1,6 +1,6 @@
-"""Modules that the script imports and that nothing brings: of the user's own, or of packages that nobody installs.
+"""Find modules that the script imports but nothing provides: the user's, or modules of packages not installed.
 
-Nothing in a notebook tells the two apart, so they are named without saying where they come from.
+A notebook does not show which of the two a module is, so the need does not state its origin.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from nb2ddp.facts.values import texts_of
 from nb2ddp.script.modules import is_published, on_index
 from nb2ddp.script.packages import Requirements
 
-#: Modules of the machines that host notebooks: scripts do without them.
+#: Modules of the machines that host notebooks: scripts do not need them.
 _HOSTED = frozenset("google ipykernel kaggle_datasets kaggle_secrets marimo".split())
-#: What puts a folder where modules are looked for.
+#: Calls that add a folder to the module search path.
 _TO_PATH = re.compile(r"sys\.path\.(append|insert|extend)|site\.addsitedir")
 
 
 def all_needs(program: Program, packages: Requirements) -> list[str]:
-    """What a job needs beside its packages and GPUs, modules that nothing brings at the end."""
+    """Return the needs of a job besides packages and GPUs; modules that nothing provides come last."""
     return [str(need) for need in (*program.needs, *_modules(program, packages))]
 
 
 def _modules(program: Program, packages: Requirements) -> Iterator[Need]:
-    """The imported modules that nothing brings, but those that a `try` stands around, or that a test names."""
+    """Yield the imported modules that nothing provides, except those inside a `try` or named by an enclosing test."""
     tree, cells = program.tree, dict[str, dict[int, None]]()
     for line, module in imported_packages(tree):
         tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
         is_tried = tree.around(line, cst.Try) or re.search(rf"\b{module}\b", tests)
-        is_there = is_tried or program.installs.covers(line) or _is_brought(module, packages)
+        is_there = is_tried or program.installs.covers(line) or _is_provided(module, packages)
         if not is_there and not _is_made(program, line, module):
             cells.setdefault(module, {})[program.location(line).cell] = None
     for module, places in cells.items():
         yield Need(f"the module {module}", Kind.MODULE, tuple(places), required=False)
 
 
-def _is_brought(module: str, packages: Requirements) -> bool:
-    """Whether Python, a training, or a package of the notebook's brings a module, as far as its name tells.
+def _is_provided(module: str, packages: Requirements) -> bool:
+    """Return whether Python, training, or a package of the notebook provides a module, judging by its name.
 
-    A package may bring modules of its first word (`langchain`, `langchain_core`), or of any (`openai-whisper`,
-    `whisper`). What a source of other packages brings is not known.
+    A package may provide modules with its first word (`langchain`, `langchain_core`) or any other (`openai-whisper`,
+    `whisper`) as their name. A package from a URL or a file may provide any module, unless training may import it.
     """
     if module in _HOSTED or is_published(module, ()):
         return True
@@ -59,7 +59,7 @@ def _is_brought(module: str, packages: Requirements) -> bool:
 
 
 def _is_made(program: Program, line: cst.CSTNode, module: str) -> bool:
-    """Whether something above may write a module, or a folder in which modules are looked for."""
+    """Return whether code above an import may create the module, or a folder on the module search path."""
     tree = program.tree
     above = [maker for maker in program.makers if tree.start(maker.call) < tree.start(line)]
     added = [call for call in program.execution.calls(_TO_PATH) if tree.start(call) < tree.start(line)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What a notebook needs whose completions a vLLM server writes: lines at the end of the setup block.
+#: Lines at the end of the setup block, for a notebook whose completions a vLLM server generates.
 SEND_WEIGHTS = "send_copies_of_weights()\nuse_one_stream()"
-#: How the line begins that leaves GPUs to a server which the notebook starts there.
+#: The beginning of the line that leaves GPUs to a server that the notebook starts there.
 LEAVE_GPUS = 'os.environ.setdefault("CUDA_VISIBLE_DEVICES", '
-#: How the lines begin that end the training. Processes wait there no longer than in any training.
+#: The beginning of the lines that end the training. Processes wait no longer there than in any training.
 END = "# %% Training is over"
 
 

@@ -2,7 +2,7 @@
 
 accelerate and torch.distributed do the rendezvous and supervise the processes; these files only pass them the
 numbers. Each file is rendered from `templates/`, and its text depends only
-on the arguments: it contains no time, no path, and nothing of the converting machine.
+on the arguments: it contains no time, no path, and nothing about the converting machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from nb2ddp.options import Launch, LaunchError
 from nb2ddp.script.templates import render
 
 CONFIG_NAME = "accelerate_config.yaml"
-#: How the names of notebooks end that launch a script.
+#: The ending of the names of notebooks that launch a script.
 LAUNCHING = ".launch.ipynb"
-#: Machines of Hugging Face's jobs, by their GPUs.
+#: Machines of Hugging Face's jobs, by their number of GPUs.
 _FLAVORS = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
-#: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
+#: accelerate's default (accelerate/utils/launch.py, prepare_multi_gpu_env).
 DEFAULT_PORT = 29500
-#: What stands in a line for the name of machine 0.
+#: The placeholder for the name of machine 0 in a line.
 ADDRESS = "HOST"
 
 
@@ -37,7 +37,7 @@ def launch_files(
 
     Args:
         launch: the checked numbers and settings.
-        script_name: file name of the converted script; the files belong beside it and are used from there.
+        script_name: file name of the converted script; the files belong next to it and are used from there.
         secrets: the variables that the script needs and a job gets from the shell.
         resume: the script resumes its training when restarted, so the job is restarted.
 
@@ -75,8 +75,8 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
         serves: a vLLM server runs on the GPU after those that train.
 
     Returns:
-        Lines for a POSIX shell, each behind what it is for: the line for all GPUs of a machine and the one for the
-        number that was asked for, or one for each machine (for the first two and the last of more than four).
+        Lines for a POSIX shell, each after its purpose: the line for all GPUs of a machine and the one for the
+        requested number, or one for each machine (for the first two and the last of more than four).
     """
     if launch.launcher == "slurm":
         return [("several GPUs", launch_command(launch, script_name))]

@@ -1,7 +1,7 @@
 """Copy functions and classes of `nb2ddp.runtime` into a script: those that it uses, their callees and imports.
 
-A copy is the definition's text without type annotations: scripts are read by people who train, and have one floor of
-imports less without them.
+A copy is the definition's text without type annotations: scripts are read by people who train, and need fewer imports
+without them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree
 
 _FOLDER = Path(__file__).parent.parent / "runtime"
-#: Each script has these, in its setup block's fixed part.
+#: The module whose definitions every script has, in the fixed part of its setup block.
 PROCESS = "process"
-#: The functions that take the place of others where a job has several machines.
+#: The module of functions that replace others if a job has several machines.
 _MACHINES = "machines"
-#: What code that rules insert names beside the functions, and how it is imported.
+#: Other names that code inserted by rules uses besides the functions, with their imports.
 _IMPORTS = {
     "asyncio": "import asyncio",
     "atexit": "import atexit",
@@ -36,7 +36,7 @@ _IMPORTS = {
     "set_seed": "from transformers import set_seed",
 }
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-#: The names of an import, and a name, with the parenthesis behind that of a function which is called.
+#: The names of an import, or one name, with its opening parenthesis if it is called.
 _NAME = re.compile(rf"(?m)^(?P<head> *(?:from [\w.]+ )?import )(?P<names>\w+(?:, \w+)*)(?![\w.])|{_WORD.pattern}\(?")
 _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
@@ -47,12 +47,12 @@ class Definition:
 
     text: str
     reads: frozenset[str]
-    imports: dict[str, str]  #: of its module: what each name is imported by
+    imports: dict[str, str]  #: the import statement of each name that its module imports
 
 
 @dataclass(frozen=True)
 class Linked:
-    """What code needs: imports of the standard library, imports of packages, and functions."""
+    """The needs of inserted code: imports of the standard library, imports of packages, and functions."""
 
     standard: frozenset[str]
     packages: frozenset[str]
@@ -65,11 +65,11 @@ def words(code: str) -> frozenset[str]:
 
 
 def renamed(code: str, names: Mapping[str, str]) -> str:
-    """Return code with some names replaced; what imports such a name binds the other by `as`.
+    """Return code with some names replaced; an import of such a name binds the new one with `as`.
 
     Args:
         code: lines, or a part of one.
-        names: for each name another, as `taken` returns them.
+        names: the new name for each name, as `taken` returns them.
     """
 
     def other(match: re.Match[str]) -> str:
@@ -87,7 +87,7 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
 
     Args:
         code: pieces that name functions and constants of the runtime, and modules.
-        several_machines: whether the functions for several machines take the place of those for one.
+        several_machines: whether the functions for several machines replace those for one.
     """
     used = frozenset[str]().union(*(words(_COMMENT.sub("", piece)) for piece in code))
     known = definitions(several_machines)
@@ -131,7 +131,7 @@ def names() -> frozenset[str]:
 
 @cache
 def imports() -> dict[str, str]:
-    """Return the names of modules, classes and functions that a script's own code uses, with what imports each."""
+    """Return the names of modules, classes and functions that the script's added code uses, with the import of each."""
     every = [definition.imports for definition in (*definitions(True).values(), *_defined(PROCESS).values())]
     statements = {name: statement for each in (*every, _IMPORTS) for name, statement in each.items()}
     return {name: each for name, each in statements.items() if not each.startswith(f"import {name}.")}
@@ -140,7 +140,7 @@ def imports() -> dict[str, str]:
 def taken(source: Source) -> dict[str, str]:
     """Return the names that the notebook binds to something else, each with its replacement.
 
-    These are names of the setup block, imported names, and `name(` for functions of Python's own.
+    These are names of the setup block, imported names, and `name(` for built-in functions.
     """
     tree = source.tree
     own = dict.fromkeys(name for name in names() if name in tree.bound_names)
@@ -153,7 +153,7 @@ def taken(source: Source) -> dict[str, str]:
 
 
 def shadowed(tree: Tree) -> list[str]:
-    """Return the names of Python's own functions that a notebook binds at module level."""
+    """Return the names of built-in functions that a notebook binds at module level."""
     return [name for name in vars(builtins) if name.islower() and any(not b.imported for b in tree.bindings(name))]
 
 
@@ -183,7 +183,7 @@ def _bound(node: ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign) ->
 
 
 def _without_annotations(text: str) -> str:
-    """Return the text of a function, class or constant without annotations, but for those without a value."""
+    """Return the text of a function, class or constant without annotations, except those of fields without a value."""
     tree = Tree(text)
     for node in reversed(tree.of(cst.Annotation)):
         owner, (start, end) = tree.parents[node], tree.span(node)

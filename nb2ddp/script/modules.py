@@ -1,4 +1,4 @@
-"""Names of modules: those that no script must have, because it would be imported instead, and the packages of some."""
+"""Look up module names: those that a script must not have, as it would be imported instead, and their packages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from packaging.requirements import Requirement
 
 from nb2ddp.toml import tables
 
-#: What the setup block of every script imports.
+#: Modules that the setup block of every script imports.
 IN_SETUP = frozenset({"logging", "os", "sys", "torch"})
 _TABLES = tables(__file__)
 #: Modules that training with Unsloth may import, whether a notebook names them or not.
 _OF_TRAINING = frozenset(_TABLES["training"])
-#: Modules that notebooks import without installing them, as Colab has them, with their packages.
+#: Modules that notebooks import without installing them, because Colab has them, with their packages.
 ON_COLAB: dict[str, str] = _TABLES["colab"]
-#: The same for modules that neither Colab nor Unsloth brings.
+#: The same for modules that neither Colab nor Unsloth provides.
 ON_INDEX: dict[str, str] = _TABLES["index"]
 
 
@@ -45,13 +45,13 @@ def hidden(name: str, sources: Iterable[str] = ()) -> str:
 
 
 def names_module(source: str, name: str) -> bool:
-    """True if code imports a module of that name, or installs a package of that name."""
+    """Return whether code imports a module of that name, or installs a package of that name."""
     imports = rf"^[ \t]*(?:from[ \t]+{name}[ \t.][\w. \t]*import\b|import[ \t]+(?:[^#\n]*,[ \t]*)?{name}\b)"
     return bool(re.search(imports, source, re.MULTILINE)) or is_published(name, [source])
 
 
 def is_published(name: str, sources: Iterable[str]) -> bool:
-    """True for a module of Python's, of a package that training may import, or of one that code installs by name."""
+    """Return whether a module is Python's, one that training may import, or a package that code installs by name."""
     installs = re.compile(
         rf"^[^#\n]*\binstall\b(?:(?![ \t]#)[^\n])*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])",
         re.MULTILINE,

@@ -11,9 +11,9 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 
 _WIDTH = 100
-#: What a shell can export.
+#: A name that a shell can export.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: The lines that `named` gives, as the first lines of a script hold them.
+#: The lines that `named` returns, as the first lines of a script contain them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
 _TEST = """\
@@ -36,18 +36,18 @@ def named(needs: Sequence[str]) -> list[str]:
 
 
 def tests(needs: Sequence[Need], missing: str) -> str:
-    """Return the lines that end a job at its start, in every process, if a variable is not set that the script reads.
+    """Return the lines that end a job at its start, in every process, if a variable that the script reads is not set.
 
     Args:
         needs: all needs; only required ones are tested.
-        missing: the script's variable for the missing ones.
+        missing: the script's variable for the names of the missing ones.
     """
     names = [quoted(need.name) for need in needs if need.required]
     return _TEST.format(missing, f"({', '.join(names)}{',' * (len(names) == 1)})") if names else ""
 
 
 def untested(script: str) -> str:
-    """Return a script with these lines blank: a rehearsal has stand-ins for missing files and secrets."""
+    """Return a script with the lines of `tests` blank: a rehearsal has placeholders for missing files and secrets."""
     return _TESTS.sub(lambda match: "\n" * match[0].count("\n"), script, count=1)
 
 

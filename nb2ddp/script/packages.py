@@ -1,9 +1,9 @@
 """Write the packages that a notebook installs as one requirements file, for pip and uv.
 
-All are resolved together, also those that the notebook installs with `--no-deps`, to keep what Colab has. The few that
-cannot be, because their build imports torch or their metadata asks for an old version, are installed after the file,
-by the second half of the command in its first lines. What the file leaves out is a comment in it, but for what is
-installed on Colab alone.
+All packages are resolved together, even those that the notebook installs with `--no-deps` to keep Colab's versions. A
+few cannot be, because their build imports torch or their metadata requires an old version: the second half of the
+command in the file's first lines installs them after the file. The file lists packages that it leaves out as comments,
+except those that are only installed on Colab.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ _OPTIONS, _PACKAGES = _TABLES["options"], _TABLES["packages"]
 _PARSER = ArgumentParser(add_help=False, allow_abbrev=False)
 for _names in (names.split() for group in _OPTIONS.values() for names in group):
     _PARSER.add_argument(*_names, dest=_names[0], action="append", nargs="?", const="", default=[])
-#: What installs the packages that are apart.
+#: The command that installs the packages that are apart.
 _APART = "pip install --no-deps --no-build-isolation"
-#: What starts a script, and what its setup block imports.
+#: The package that starts a script, and the one that its setup block imports.
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
 _PYTHON = ">=3.10,<3.14"
-#: The first TRL that takes arguments of transformers 5: an older one makes no trainer with it.
+#: The first TRL that accepts the arguments of transformers 5: an older one cannot create a trainer with it.
 _KNOWS_TRANSFORMERS_5 = "0.27"
-#: They fit only versions of each other of about the same age.
+#: Libraries that only work with versions of each other of about the same age.
 _PAIR = ("trl", "transformers")
-#: Stands for the number of a cell where a notebook's own header names a package.
+#: The cell number of a package that the notebook's header names.
 HEADER = 0
 _GEMMA_3N = re.compile(r"(?i)gemma-?3n")
-#: An extra of Unsloth that takes builds for a torch before 2.6, which torchao, that it brings, needs; without a version
-#: in its name for torch 2.1 or 2.2 (`Requires-Dist` of its wheel).
+#: An extra of Unsloth with builds for a torch before 2.6, although Unsloth's dependency torchao needs 2.6. An extra
+#: without a torch version in its name is for torch 2.1 or 2.2 (`Requires-Dist` of its wheel).
 _OLD_BUILDS = re.compile(r"(cu\d+|colab)(-ampere)?(-torch2[1-5]\d)?")
-#: The source of a library of Hugging Face, with the tag of a release: `.../transformers@v4.49.0-Gemma-3`.
+#: The GitHub URL of a Hugging Face library, with the tag of a release: `.../transformers@v4.49.0-Gemma-3`.
 _SOURCE = re.compile(r"github\.com/huggingface/[\w-]+(\.git)?(?:@v(?P<version>\d+\.\d+(\.\d+)?))?")
-#: Begins a URL; stands in what only the running notebook knows.
+#: The beginning of a URL; a character in text that is unknown until the notebook runs.
 _URL = re.compile(r"(git|hg|svn|bzr)\+|\w+://")
 _UNKNOWN = re.compile(r"[$`{]")
 #: A command that installs.
@@ -81,7 +81,7 @@ class Package:
         name: its canonical name; for a bare URL, taken from the URL's last part.
         cell: the notebook's cell that installs it.
         sources: the lines about indexes from its command.
-        is_apart: it is installed after the others, without its dependencies and without build isolation.
+        is_apart: whether it is installed after the others, without its dependencies and without build isolation.
     """
 
     line: str
@@ -92,12 +92,12 @@ class Package:
 
     @cached_property
     def requirement(self) -> Requirement | None:
-        """The line as a `Requirement`, which is not to be changed; None for a bare URL or a file."""
+        """The line as a `Requirement`, which must not be changed; None for a bare URL or a file."""
         return _requirement(self.line)
 
     @property
     def is_source(self) -> bool:
-        """True for a URL or a file."""
+        """True if it is a URL or a file."""
         own = self.requirement
         return own is None or bool(own.url)
 
@@ -114,7 +114,7 @@ class Package:
 
     @property
     def tops(self) -> list[Version]:
-        """The versions that bound its version from above."""
+        """The upper bounds of its version."""
         return [_version(part) for part in self.specifier if part.operator in ("==", "<", "<=", "~=")]
 
     def with_versions(self, bounds: str) -> Package:
@@ -126,7 +126,7 @@ class Package:
         return replace(self, line=str(own))
 
     def with_extras(self, other: Package) -> Package:
-        """Return the package with the extras of another one, and then with its indexes too."""
+        """Return the package with the extras of another one and, if it lacked any of these, with its indexes too."""
         own, more = copy(self.requirement), other.requirement
         if own is None or more is None or more.extras <= own.extras:
             return self
@@ -134,7 +134,7 @@ class Package:
         return replace(self, line=str(own), sources=tuple(dict.fromkeys((*other.sources, *self.sources))))
 
     def fits(self, bounds: str) -> bool:
-        """True if some version fits that the package may have, or a newer one: a newer Unsloth may take that."""
+        """Return whether it allows a version within the bounds, or a newer one: a newer Unsloth may accept that."""
         wanted = SpecifierSet(bounds)
         limits = [_version(part) for part in wanted if part.operator in ("<", "<=")]
         is_newer = not self.tops or min(self.tops) > max(limits, default=min(self.tops))
@@ -179,9 +179,8 @@ class Requirements:
     def header(self, requires_python: str = "") -> str:
         """Return the packages as inline script metadata, which uv reads.
 
-        A version that pip installs without dependencies overrides what the others ask for, as it does when pip comes to
-        it; mere bounds do not, as pip leaves what is there and meets them. What Unsloth takes overrides what does not
-        fit it.
+        If a package is installed apart because it requires a version that Unsloth does not accept, the version bounds
+        of Unsloth override that requirement.
 
         Args:
             requires_python: the accepted versions of Python; empty means those that Unsloth supports.
@@ -219,7 +218,7 @@ def _sources(packages: list[Package]) -> list[str]:
 
 
 def file_name(script_name: str) -> str:
-    """Return the name of a script's requirements file, beside the script."""
+    """Return the name of a script's requirements file, next to the script."""
     return f"{PurePosixPath(script_name).stem}.requirements.txt"
 
 
@@ -228,14 +227,14 @@ def install_command(file: str, text: str) -> str:
 
     Args:
         file: its path from the current folder.
-        text: what it holds.
+        text: the file's content.
     """
     apart = re.search(rf"(?m)^#   .*( && {_APART} .*)$", text)
     return f"pip install -r {shlex.quote(path_word(file))}{apart[1] if apart else ''}"
 
 
 def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:
-    """Return what a notebook installs outside Colab, in its own order.
+    """Return the packages that a notebook installs outside Colab, in its order.
 
     Args:
         program: the notebook.
@@ -251,7 +250,7 @@ class _Reading:
         self.program = program
         self.tree = program.tree
         self.notes: list[tuple[int, str]] = []
-        #: By their names.
+        #: The packages by name.
         self.packages: dict[str, Package] = {}
 
     def result(self, minimums: dict[str, str]) -> Requirements:
@@ -261,11 +260,11 @@ class _Reading:
                 self._command(call, command)
         self._add_imported()
         if (fixed := self.packages.get("transformers")) and "==" in fixed.line:
-            self.packages.pop("tokenizers", None)  # it brings its own
+            self.packages.pop("tokenizers", None)  # transformers requires the right version
         if minimums:
             self._fit(minimums)
-        self._bound_what_has_gone()
-        self._bound_beside_trl()
+        self._bound_removed_names()
+        self._bound_by_trl()
         self._add_decoders()
         return Requirements(tuple(self.packages.values()), tuple(dict.fromkeys(self.notes)))
 
@@ -293,7 +292,7 @@ class _Reading:
             self._note(cell, f"not known before the notebook runs: {text}")
 
     def _elsewhere(self, call: cst.Call) -> str | None:
-        """Return where a command runs that does not run here, empty for on Colab alone; None for one that runs here."""
+        """Return where a command runs if not here, in words (empty for Colab alone); None for one that runs here."""
         below: cst.CSTNode = call
         for above in self.tree.ancestors(call):
             if isinstance(above, cst.If):
@@ -337,7 +336,7 @@ class _Reading:
         return bool(named)
 
     def _package(self, option: str, word: str, cell: int) -> Package | None:
-        """Return one argument as a package; None for one that installs others, and, with a note, for no package."""
+        """Return one argument as a package; None for an installer or, with a note, for no package."""
         line = f"{option} {word}".strip()
         own = None if option else _requirement(word)
         if _UNKNOWN.search(line):
@@ -362,7 +361,7 @@ class _Reading:
         return Package(line, f"{name}; {new.marker}" if new.marker else name, cell)
 
     def _add(self, new: Package, is_newest: bool) -> None:
-        """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
+        """Add a package. If two commands name it, the later one decides, unless it accepts any installed version."""
         old = self.packages.get(new.name, new)
         kept = old.with_extras(new) if new.is_open and not is_newest else new.with_extras(old)
         if not old.is_open and old.line != kept.line:
@@ -372,22 +371,22 @@ class _Reading:
     # -- what the code needs --------------------------------------------------------------------------------
 
     def _add_for(self, line: str, node: cst.CSTNode, why: str) -> None:
-        """Add a package that some code needs, where the notebook does not install it, and say why."""
+        """Add a package that some code needs, with a note on the reason, if the notebook does not install it."""
         name = canonicalize_name(Requirement(line).name)
         if name not in self.packages:
             self.packages[name] = Package(line, name, self._cell(node))
             self._note(self._cell(node), f"{name} is added: {why}")
 
     def _add_imported(self) -> None:
-        """Add what the code imports, or starts an engine with."""
+        """Add the packages that the code imports, or needs to start an engine."""
         trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _TABLES["training"]
         for module, line in (ON_COLAB | ON_INDEX | trained_with).items():
             if found := self._taken_by(module):
                 self._add_for(line, found[0], found[1] + (", and Colab has it" if module in ON_COLAB else ""))
 
     def _taken_by(self, module: str) -> tuple[cst.CSTNode, str] | None:
-        """Return what takes a module, and how; None if nothing does."""
-        if self.program.written(f"{module}.py") == f"{module}.py":  # a module of the notebook's own
+        """Return the code that uses a module, and how it does; None if there is none."""
+        if self.program.written(f"{module}.py") == f"{module}.py":  # the notebook writes the module
             return None
         covers, loads = self.program.installs.covers, self.program.loads
         imports = [node for node, *_ in self.tree.imports(module) if self.tree.is_live(node) and not covers(node)]
@@ -401,7 +400,7 @@ class _Reading:
         return next(((value, "report_to names it") for value in trackers), None)
 
     def _add_decoders(self) -> None:
-        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""
+        """Add the packages that datasets needs to decode sounds (its documentation, "Load audio data")."""
         datasets = self.packages.get("datasets")
         for sound in sounds(self.tree)[:1]:
             if datasets is not None and not datasets.fits(">=4"):
@@ -417,10 +416,10 @@ class _Reading:
     # -- versions -------------------------------------------------------------------------------------------
 
     def _fit(self, minimums: dict[str, str]) -> None:
-        """Replace the versions that the script or its Unsloth does not take, and ask for those that the script needs.
+        """Replace the versions that the script or its Unsloth does not accept, and require those that the script needs.
 
-        Where TRL or transformers is too old, both come as most notebooks pin them; all else takes any version. What is
-        made for one torch keeps its version only beside a torch of the notebook's own.
+        If TRL or transformers is too old, both get the versions that most notebooks pin; other packages get any
+        version. A package that is made for one torch keeps its version only if the notebook's torch keeps its version.
 
         Args:
             minimums: package -> first version that the script accepts.
@@ -462,23 +461,23 @@ class _Reading:
         own = self.packages.get(library)
         return taken(library, str(own.specifier) if own else "", uses_unsloth(self.tree))
 
-    def _bound_what_has_gone(self) -> None:
-        """Require the last version that has what the code uses, if the newest one has not."""
+    def _bound_removed_names(self) -> None:
+        """Require the last version with each name that the code uses, if the newest one lacks it."""
         for use in [use for library in _PAIR for use in needed(self.tree, library, self._releases(library))]:
             releases = self._releases(use.library)
             has = [release for release in releases if use.is_in(release)]
             if has and not use.is_in(releases[-1]):
                 self._bound(use.library, f"<={has[-1]}", self._cell(use.node), f"no later version has {use.name}")
 
-    def _bound_beside_trl(self) -> None:
-        """Require transformers 4 beside a TRL that knows no other, if the notebook takes any."""
+    def _bound_by_trl(self) -> None:
+        """Require transformers 4 with a TRL that supports no later one, if the notebook also allows transformers 5."""
         trl, known, releases = self.packages.get("trl"), self._releases("trl"), self._releases("transformers")
         is_old = bool(trl and known) and Version(known[-1]) < Version(_KNOWS_TRANSFORMERS_5)
         if trl and is_old and releases and Version(releases[0]) < Version("5") <= Version(releases[-1]):
             self._bound("transformers", "<5", trl.cell, f"TRL {known[-1]} knows no later one")
 
     def _bound(self, name: str, bound: str, cell: int, why: str) -> None:
-        """Bound the version of a package, which the notebook may not install itself."""
+        """Bound the version of a package; add the package if the notebook does not install it."""
         own = self.packages.get(name, Package(name, name, cell))
         self.packages[name] = own.with_versions(str(own.specifier & SpecifierSet(bound)))
         self._note(cell, f"{self.packages[name].line}: {why}")
@@ -499,12 +498,12 @@ def _name_of_url(url: str) -> str:
 
 
 def _allowed() -> dict[str, str]:
-    """Return the bounds of what Unsloth takes."""
+    """Return the bounds of the versions that Unsloth accepts, by package."""
     return {canonicalize_name(name): bounds for name, bounds in versions()["allowed"].items()}
 
 
 def _pins() -> dict[str, str]:
-    """Return the versions that most notebooks pin, of the libraries whose newest they do not take."""
+    """Return the versions that most notebooks pin, of the libraries for which these are not the newest."""
     newest = versions()["newest"]
     pinned = versions()["pinned"].items()
     return {canonicalize_name(name): f"=={version}" for name, version in pinned if version != newest[name]}

@@ -1,4 +1,4 @@
-"""Render a rewritten notebook as a script, with nbconvert and a template of our own."""
+"""Render a rewritten notebook as a script, with nbconvert and a template of this package."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nb2ddp.script.packages import Requirements
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
 
-#: A picture pasted into text; a comment of a megabyte helps nobody.
+#: A picture pasted into text; a comment of a megabyte is of no use.
 _PASTED = re.compile(r"(data:\w+/[\w.+-]+;base64,)[\w+/=]{40,}")
 #: Blank lines around a text.
 _AROUND = re.compile(r"\A(?:[ \t]*\n)+|\s+\Z")
 _INSTALL = re.compile(r"(?i)\binstall|\bpip\b|\brestart\w*\b[^.\n]*\b(?:runtime|kernel|session)\b")
-#: A text of more words says more than how and why something is installed.
+#: A text with more words is about more than an installation.
 _FEW = 80
 
 
@@ -40,10 +40,10 @@ def script(
     Args:
         program: the notebook.
         packages: its packages.
-        needs: what its job needs besides.
+        needs: the other needs of its job.
         cells: its rewritten code cells, by number.
         setup: its setup block.
-        script_name: the file name the script's first lines tell how to start.
+        script_name: the file name in the commands of the script's first lines.
     """
     from nbformat import from_dict
 
@@ -68,9 +68,9 @@ def script(
 
 
 def _kept_cells(program: Program, cells: dict[int, str]) -> list[Cell]:
-    """Return the cells that stand in the script: those with code left or with text.
+    """Return the cells of the script: those with code left or with text.
 
-    A text about an installation leaves with the code right below it; the first cell stays as the title of all.
+    A text about an installation is removed with the code right below it; the first cell stays, as the title.
     """
     filled = [cell for cell in program.notebook.cells if cell.source.strip()]
     kept: list[Cell] = []
@@ -124,7 +124,7 @@ def _exporter() -> Any:
     exporter = TemplateExporter(
         default_preprocessors=[],  # nothing to preprocess, so nothing to validate again
         preprocessors=[],
-        template_paths=[],  # ours alone: nbconvert's own lie in Jupyter's share/, which not every installation has
+        template_paths=[],  # only this package's: nbconvert's are in Jupyter's share/, which not every installation has
         extra_loaders=[ChoiceLoader([FileSystemLoader(FOLDERS)])],
         enable_async=False,
     )

@@ -17,16 +17,16 @@ from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
 from nb2ddp.syntax.arguments import constant
 
-#: What the fixed part of the block imports of Python's own library.
+#: Imports of the standard library in the fixed part of the block.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
-#: What it imports besides where the notebook trains with Unsloth.
+#: Its further imports if the notebook trains with Unsloth.
 _UNSLOTH = frozenset({"import atexit", "import shutil"})
-#: What compares the versions of packages with the oldest that work.
+#: The import of the function that compares package versions with the oldest that work.
 _COMPARES = "from accelerate.utils import compare_versions"
 _GROUP = "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # longest wait for another process"
 #: Seconds that a process waits: long enough for downloads and data preparation by one process before training.
 _WAIT = 7200
-#: What makes processes wait for each other, where cells have it before the end of training.
+#: Names that make processes wait for each other if cells contain them before the end of training.
 _WAITS = ("PartialState", *RUN_ONCE)
 
 
@@ -48,7 +48,7 @@ def setup(program: Program, inserted: Inserted) -> str:
     own = {f"from builtins import {each} as {program.name(each)}" for each in shadowed(program.tree) if each in used}
     oldest = floors(program) if with_unsloth else []
     packages = rest.packages - {"import torch"} | ({_COMPARES} if oldest else set())
-    accelerate = frozenset(line for line in packages if line.startswith("from accelerate"))  # known without Unsloth
+    accelerate = frozenset(line for line in packages if line.startswith("from accelerate"))  # also without Unsloth
     text = render(
         "setup.py.j2",
         futures=sorted(futures),
@@ -70,19 +70,19 @@ def setup(program: Program, inserted: Inserted) -> str:
 
 
 def _wait_seconds(program: Program) -> int:
-    """How long a process waits for the others: two hours, or what the notebook itself allows where that is longer.
+    """Return how long a process waits for the others: two hours, or the notebook's `ddp_timeout` if that is longer.
 
-    The first process group decides: `TrainingArguments` takes the one that is there, and `ddp_timeout` then has no
-    effect (accelerate/state.py, `PartialState.__init__`; transformers/training_args.py, `_setup_devices`).
+    The first process group decides: `TrainingArguments` uses an existing one, and `ddp_timeout` then has no effect
+    (accelerate/state.py, `PartialState.__init__`; transformers/training_args.py, `_setup_devices`).
     """
     values = [constant(program.tree, call, "ddp_timeout") for call in program.training.arguments]
     return max([_WAIT, *(value for value in values if isinstance(value, int))])
 
 
 def _may_look_for_unused(program: Program) -> bool:
-    """True unless DDP is told everywhere, by the notebook or by rule DDP202, not to look for unused parameters."""
-    told = [constant(program.tree, call, "ddp_find_unused_parameters") for call in program.training.arguments]
-    return program.model_kind is not ModelKind.DENSE_TEXT and not (told and all(value is False for value in told))
+    """Return whether DDP may look for unused parameters: not if the notebook or rule DDP202 disables it everywhere."""
+    flags = [constant(program.tree, call, "ddp_find_unused_parameters") for call in program.training.arguments]
+    return program.model_kind is not ModelKind.DENSE_TEXT and not (flags and all(value is False for value in flags))
 
 
 def _makes_wait(text: str) -> bool:
@@ -90,7 +90,7 @@ def _makes_wait(text: str) -> bool:
 
 
 def _lines(imports: frozenset[str]) -> list[str]:
-    """Return imports sorted: `import` lines before `from` lines, of which each module has one."""
+    """Return sorted imports: `import` lines, then one `from` line for each module."""
     parts = [line.partition("import ") for line in sorted(imports)]
     names = grouped((origin, name) for origin, _, name in parts if origin)
     plain = [line for line in sorted(imports) if line.startswith("import ")]

@@ -1,9 +1,9 @@
-"""The line that marks a file of nb2ddp's: how it was written, from what, and whether it was edited since.
+"""Write and read the line that marks a file of nb2ddp: how it was written, from what, and whether it was edited since.
 
     #   convert again: nb2ddp ../finetune.ipynb train.py  # nb2ddp 0.1.0, sha256:0123456789abcdef
 
-A shell runs it as it stands, in the script's folder. It holds no time and no absolute path: the same conversion gives
-the same bytes. A notebook has no comments: there it is a line of the metadata.
+A shell can run the command unchanged, in the script's folder. The line has no time and no absolute path: the same
+conversion gives the same bytes. A notebook has no comments: there it is a line of the metadata.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nb2ddp import __version__
 from nb2ddp.options import Options, arguments
 from nb2ddp.script.launch import CONFIG_NAME, path_word
 
-#: What stands for a notebook that has no name for a comment, or in a file of several.
+#: The placeholder for a notebook whose name does not fit in a comment, or in a file for several notebooks.
 _SOME_NOTEBOOK = "NOTEBOOK.ipynb"
-#: What names no notebook: standard input's, and those.
+#: References that name no notebook: the one of standard input, and the placeholder.
 NO_NOTEBOOK = ("-", _SOME_NOTEBOOK)
-#: Stands in the file that scripts of one folder share.
+#: A comment in the file that the scripts of one folder share.
 _SHARED = f"# All scripts in this folder use this file: {_SOME_NOTEBOOK} stands for the notebook of any of them.\n"
 _NUMBER = "# --num_processes on the command line overrides the number in this file.\n"
 _DIGITS = 16
@@ -38,7 +38,7 @@ _LINE = re.compile(
 class Stamp:
     """The line `convert again:` of a file."""
 
-    command: str  #: that makes the file again
+    command: str  #: the command that writes the file again
     version: str  #: of nb2ddp
     digest: str  #: of the file as it was written
     is_intact: bool  #: the file is still as it was written
@@ -56,11 +56,11 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     """Add the line to the files of a conversion.
 
     Args:
-        files: the script and the files beside it, by name.
-        reference: the notebook, as seen from the script's folder.
+        files: the script and the files next to it, by name.
+        reference: the notebook's path from the script's folder.
         script_name: the script's file name.
-        options: what the conversion was asked for. The file that scripts of one folder share names only those that
-            shape it, and no notebook.
+        options: the options of the conversion. The file that the scripts of one folder share names only those that
+            affect it, and no notebook.
     """
     notebook = reference if reference.isprintable() else _SOME_NOTEBOOK
     words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
@@ -76,8 +76,8 @@ def sign(text: str, command: str) -> str:
     """Add the line to a file, below the comments that it begins with.
 
     Args:
-        text: the file: a notebook, or in a language whose comments begin with `#`.
-        command: what makes it again, on one line.
+        text: the content of a notebook, or of a file in a language whose comments begin with `#`.
+        command: the command that writes it again, on one line.
     """
 
     def signed(digest: str) -> str:

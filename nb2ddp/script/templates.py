@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _PACKAGE = Path(__file__).parent.parent
-#: Inside the package when installed from a wheel; beside it in a checkout, an sdist or an editable install.
+#: Inside the package when installed from a wheel; next to it in a checkout, an sdist or an editable install.
 FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
 
 

@@ -1,4 +1,4 @@
-"""Which versions of Unsloth a notebook's script needs on several processes; `nb2ddp/facts/releases.toml` names them."""
+"""Find the Unsloth versions that a script needs on several processes; `nb2ddp/facts/releases.toml` lists them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nb2ddp.syntax.tree import argument
 
 
 def tries_kernels(program: Program) -> bool:
-    """True where Unsloth packs rows and trying an attention kernel out, while it compiles a block, hangs under DDP.
+    """Return whether Unsloth packs rows and its trial of an attention kernel, while it compiles a block, hangs in DDP.
 
-    The trial has a backward pass. Under DDP, where checkpointing is without re-entry, that pass unpacks tensors with
-    the block's hooks, so it runs the block again, in another thread, which waits for the lock on compilation that the
-    first one holds. Seen with full fine-tuning, a mixture of experts, and LoRA on phi-2 and SmolLM3; not with LoRA on
-    the dense models that have classes of Unsloth's own (Unsloth 2026.10.9, torch 2.11;
-    benchmarks/results/kernel-trial.json); `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the
-    wheel 2026.10.8.
+    The trial has a backward pass. Under DDP, where checkpointing is non-reentrant, that pass unpacks tensors with the
+    block's hooks, so it runs the block again in another thread, which waits for the compilation lock that the first
+    thread holds. This was observed with full fine-tuning, a mixture of experts, and LoRA on phi-2 and SmolLM3, but not
+    with LoRA on the dense models for which Unsloth has its own classes (Unsloth 2026.10.9, torch 2.11;
+    benchmarks/results/kernel-trial.json). The trial is `_varlen_in_graph_probe` of
+    unsloth/utils/hf_packed_attention.py, which the wheel 2026.10.8 does not have.
     """
     tree, training = program.tree, program.training
     trains_all = not has_lora(tree) or trains_whole(tree, program.loads)
@@ -32,9 +32,9 @@ def tries_kernels(program: Program) -> bool:
 
 
 def _may_pack(trainer: cst.Call, name: str) -> bool:
-    """True for a trainer whose rows Unsloth may pack: with a collator of the notebook's own it pads them.
+    """Return whether Unsloth may pack the rows of a trainer; if the notebook passes a collator, Unsloth pads them.
 
-    `blocked` in `_patch_sft_trainer_auto_packing` (unsloth/trainer.py, 2026.10.9).
+    Source: `blocked` in `_patch_sft_trainer_auto_packing` (unsloth/trainer.py, 2026.10.9).
     """
     collator = argument(trainer, "data_collator", 2)
     has_collator = collator is not None and not (
@@ -44,10 +44,10 @@ def _may_pack(trainer: cst.Call, name: str) -> bool:
 
 
 def kinds(program: Program) -> frozenset[str]:
-    """Return what a notebook is, of the kinds that need a version."""
+    """Return the kinds of a notebook, of those that need a minimum version."""
     tree, training, kind = program.tree, program.training, program.model_kind
     calls = [*training.arguments, *training.trainers]
-    # a trainer of another module may be one of GRPO's
+    # a trainer in another module may be GRPO's
     is_grpo = not calls or any(tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
     is_text = kind is ModelKind.DENSE_TEXT
     is_set = any(passed(tree, call, "ddp_find_unused_parameters") for call in training.arguments)

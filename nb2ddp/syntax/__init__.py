@@ -1,4 +1,4 @@
-"""One parse of a notebook's code, and edits of it as data.
+"""Parse a notebook's code once, and represent edits of it as data.
 
-May import from `notebook`. Nothing here knows of training.
+May import from `notebook`. Nothing here depends on training.
 """

@@ -1,4 +1,4 @@
-"""The arguments of a call, in the call itself or in a dictionary that it unpacks."""
+"""Find the arguments of a call, in the call itself or in a dictionary that it unpacks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import libcst as cst
 
 from nb2ddp.syntax.tree import Tree, keyword
 
-#: In place of a key: all of another dictionary.
+#: The key of an item that merges another dictionary.
 _TAKEN_IN = object()
 
 
 @dataclass(frozen=True)
 class Passed:
-    """A value passed under a keyword, and the node that holds it.
+    """A value passed under a keyword, and the node that contains it.
 
-    That is the dictionary the call unpacks, where it holds the value itself; else the call.
+    The node is the dictionary expression that contains the value, if the call unpacks one; else the call.
     """
 
     value: cst.BaseExpression
@@ -24,7 +24,7 @@ class Passed:
 
 
 def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
-    """The value a call is given under a keyword, through `**settings` where the notebook writes the dictionary out."""
+    """Return the value that a call passes under a keyword, directly or in a written-out dictionary (`**settings`)."""
     direct = keyword(call, name)
     if direct is not None:
         return Passed(direct.value, call)
@@ -33,28 +33,28 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
 
 
 def constant(tree: Tree, call: cst.Call, name: str) -> object:
-    """The constant that a call is passed under a keyword, see `passed`: `...` for any other value, None for none."""
+    """Return the constant that a call passes under a keyword (see `passed`): `...` if not constant, None if absent."""
     argument = passed(tree, call, name)
     return None if argument is None else tree.literal(argument.value)
 
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
-    """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
+    """Return the value under a key of a dictionary that the notebook writes out, and its `{...}` or `dict(...)`."""
     return entries_of(tree, node, name)[0].get(name)
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
-    """True where every argument of a call is written out: nothing else can come in by `**`."""
+    """Return whether every argument of a call is written out, so that `**` adds no others."""
     return all(entries_of(tree, argument.value)[1] for argument in call.args if argument.star == "**")
 
 
 def entries_of(
     tree: Tree, node: cst.BaseExpression, name: str | None = None, depth: int = 8
 ) -> tuple[dict[object, Passed], bool]:
-    """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
+    """Return the values of the dictionary that an expression resolves to, by key, and whether these are all.
 
-    Known is what is written out, there or in a dictionary that is taken in (`{**common, "a": 1}`), also where it is
-    filtered. Of a dictionary that a statement changes nothing is, but where it sets other keys than `name`.
+    A value is known if it is written out, there or in a merged dictionary (`{**common, "a": 1}`), even a filtered one.
+    No value is known of a dictionary that a statement changes, unless it only sets keys other than `name`.
     """
     node = _unfiltered(tree, node, name)
     source, is_whole = tree.value(node), True
@@ -72,7 +72,7 @@ def entries_of(
 
 
 def _items(tree: Tree, source: cst.BaseExpression) -> list[tuple[object, cst.BaseExpression]]:
-    """The keys and values of a dictionary, of which the later hold: `...` for an unknown key."""
+    """Return the keys and values of a dictionary, `...` for an unknown key; later items override earlier ones."""
     if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
         ordered = sorted(source.args, key=lambda a: (a.keyword is not None, a.star))
         return [(_TAKEN_IN if a.keyword is None else a.keyword.value, a.value) for a in ordered]
@@ -86,7 +86,7 @@ def _items(tree: Tree, source: cst.BaseExpression) -> list[tuple[object, cst.Bas
 
 
 def _unfiltered(tree: Tree, node: cst.BaseExpression, name: str | None) -> cst.BaseExpression:
-    """`given` of `{k: v for k, v in given.items() if k in known}`, where no test is for `name`; else the expression."""
+    """Return `given` for `{k: v for k, v in given.items() if k in known}` if no test names `name`; else the node."""
     source = tree.value(node)
     if not isinstance(source, cst.DictComp) or source.for_in.inner_for_in is not None:
         return node
@@ -99,7 +99,7 @@ def _unfiltered(tree: Tree, node: cst.BaseExpression, name: str | None) -> cst.B
 
 
 def _changed(tree: Tree, use: cst.Name) -> object:
-    """The key that a statement changes in the dictionary of a name: `k["a"] = 1`; `...` for any, None for none."""
+    """Return the key that a use of a dictionary changes (`k["a"] = 1`): `...` for any key, None for no change."""
     part, above = tree.parents[use], tree.parents[tree.parents[use]]
     if isinstance(part, cst.Attribute):
         return ... if part.attr.value in ("update", "setdefault", "pop", "clear") else None

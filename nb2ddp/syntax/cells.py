@@ -21,7 +21,7 @@ from nb2ddp.syntax.tree import Tree, head
 if TYPE_CHECKING:
     from nb2ddp.notebook.ipynb import Cell, Notebook
 
-#: It joins the next line to itself for Python, but not for IPython.
+#: A line that Python joins to the next one, but IPython does not.
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)
 _BOUND = re.compile(r"^[ \t]*(?:(\w+)[ \t]*=(?!=)|(?:def|class|import)[ \t]+(\w+)|from\b.*\bimport\b.*\b(\w+))", re.M)
 
@@ -37,7 +37,7 @@ class Source:
         cell_starts: the offsets in the source at which they begin.
 
     Raises:
-        NotebookError: cells are not Python, with the place of each.
+        NotebookError: some cells are not Python; the error has the place of each.
     """
 
     def __init__(self, notebook: Notebook) -> None:
@@ -62,14 +62,14 @@ class Source:
             raise self._error(masked, faults)
 
     def _masked(self, cell: Cell) -> str:
-        """A code cell with calls in the place of IPython's forms.
+        """Return a code cell with calls in place of IPython's forms.
 
         Raises:
-            NotebookError: it is not Python, or too complex.
+            NotebookError: the cell is not Python, or too complex.
         """
         try:
             result = mask(cell.source, len(self.forms), self._bound)
-        except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
+        except SyntaxError as error:  # Python's tokenizer, which IPython uses, fails on the cell
             place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
             raise NotebookError(
                 f"the cell is not Python: {error.msg}; correct it, or make it a Markdown cell", place
@@ -86,7 +86,7 @@ class Source:
         return result.source + "\n"
 
     def _run_on(self, masked: list[str]) -> bool:
-        """True where a cell is Python only together with the next one, or with what follows its last backslash."""
+        """Return whether a statement continues in the next cell, or a cell ends with a backslash."""
         for at in self.cell_starts[1:]:
             before = bisect.bisect_left(self._body_starts, at) - 1
             if before >= 0 and self.tree.span(self.tree.module.body[before])[1] > at:
@@ -94,7 +94,7 @@ class Source:
         return any(source.rstrip().endswith("\\") and "#" not in source.rstrip().split("\n")[-1] for source in masked)
 
     def _error(self, masked: list[str], faults: list[NotebookError]) -> NotebookError:
-        """Say which cells are not Python, and where, beside the faults that are known."""
+        """Return an error with the known faults and with every other cell that is not Python."""
         errors = list(faults)
         for cell, source in zip(self.code_cells, masked, strict=True):
             try:
@@ -111,11 +111,11 @@ class Source:
 
     @cached_property
     def _body_starts(self) -> list[int]:
-        """The offsets of the statements that stand in no block."""
+        """The offsets of the top-level statements."""
         return [self.tree.start(head(statement)) for statement in self.tree.module.body]
 
     def last_statement(self, cell: Cell) -> cst.CSTNode | None:
-        """The last statement of a cell that stands in no block, where nothing follows it on its line."""
+        """Return a cell's last top-level statement; None if it is compound or a semicolon follows it."""
         start, end = self.cell_span(cell.number)
         at = bisect.bisect_left(self._body_starts, end) - 1
         if at < 0 or self._body_starts[at] < start:
@@ -127,21 +127,21 @@ class Source:
         return None if isinstance(last.semicolon, cst.Semicolon) else last
 
     def lines_of(self, number: int) -> Sequence[cst.CSTNode]:
-        """The statements of a cell that stand in no block."""
+        """Return the top-level statements of a cell."""
         first, after = (bisect.bisect_left(self._body_starts, offset) for offset in self.cell_span(number))
         return self.tree.module.body[first:after]
 
     def cell_span(self, number: int) -> tuple[int, int]:
-        """Where a code cell lies in the source, its last line break included."""
+        """Return the span of a code cell in the source, with its last line break."""
         index = self._index[number]
         return self.cell_starts[index], [*self.cell_starts, len(self.tree.source)][index + 1]
 
     def cell_at(self, offset: int) -> Cell:
-        """The cell that holds an offset."""
+        """Return the cell that contains an offset."""
         return self.code_cells[bisect.bisect_right(self.cell_starts, offset) - 1]
 
     def location(self, node: cst.CSTNode) -> Location:
-        """Where a node stands in the notebook."""
+        """Return a node's place in the notebook."""
         offset = self.tree.start(node)
         index = bisect.bisect_right(self.cell_starts, offset) - 1
         line, column = self.tree.line_column(offset)
@@ -149,37 +149,37 @@ class Source:
         place = Location(self.code_cells[index].number, line - first + 1, column)
         own = self.notebook.line_text(place)
         masked = self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)]
-        moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
+        moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` was removed before it
         return replace(place, column=column + moved)
 
     def form(self, node: cst.CSTNode) -> Syntax | None:
-        """The IPython form that a call stands for."""
+        """Return the IPython form that a call replaces; None for any other node."""
         return self._placed_forms[id(node)][1] if id(node) in self._placed_forms else None
 
     @cached_property
     def _placed_forms(self) -> dict[int, tuple[cst.Call, Syntax]]:
-        """Every IPython form with the call that stands for it, in order, by the call's `id`."""
+        """Every IPython form with the call that replaces it, in order, by the call's `id`."""
         calls = [c for c in self.tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == PLACEHOLDER]
         return {id(call): (call, self.forms[int(self.tree.text(call.args[0].value))]) for call in calls}
 
     def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
-        """The IPython forms of some kinds, with the calls that stand for them, in order."""
+        """Return the IPython forms of some kinds, with the calls that replace them, in order."""
         return ((call, form) for call, form in self._placed_forms.values() if form.kind in kinds)
 
     def alone(self, call: cst.Call) -> cst.Expr | None:
-        """The statement that consists of a call and nothing else."""
+        """Return the statement that consists only of a call; None if there is none."""
         parent = self.tree.parents[call]
         return parent if isinstance(parent, cst.Expr) else None
 
     def name(self, wanted: str) -> str:
-        """A name for the setup block that the notebook does not use: `wanted`, or `wanted_`."""
+        """Return a name for the setup block that the notebook does not bind: `wanted`, or else `wanted_`."""
         while wanted in self.tree.bound_names:
             wanted += "_"
         return wanted
 
 
 def _tree(source: str) -> Tree | None:
-    """Python code, parsed; None where it is none."""
+    """Parse Python code; return None if it is not valid."""
     try:
         return Tree(source)
     except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
@@ -187,7 +187,7 @@ def _tree(source: str) -> Tree | None:
 
 
 def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:
-    """Say what is wrong with a cell in Python's own words where it finds the same fault."""
+    """Return the error of a cell that is not Python, with Python's message if Python rejects it too."""
     line, column, reason = error.raw_line, error.raw_column + 1, "LibCST cannot read it"
     try:
         ast.parse(source)

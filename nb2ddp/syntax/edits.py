@@ -1,7 +1,7 @@
-"""Edits that rules ask for, and their application to the source in one step.
+"""Define the edits that rules return, and apply them to the source in one step.
 
-A rule names nodes of the untouched tree; here they become replacements of text. What no edit names stays byte
-for byte, edits inside one another compose, and nothing is parsed again.
+A rule names nodes of the unchanged tree; this module turns its edits into text replacements. Text that no edit names
+stays the same byte for byte, nested edits compose, and nothing is parsed again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from nb2ddp.syntax.arguments import entries_of, passed
 from nb2ddp.syntax.tree import Statement, Tree, head, keyword, small_statements
 
 INDENT = "    "
-#: The indentation of a line that is not blank; and comments and strings, whose lines are none.
+#: The indentation of a line that is not blank. Comments and strings match too, so that text in them is not indented.
 _INDENTATION = re.compile(
     r"""^[ \t]*(?=\S)|\#.*|(?s:(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.MULTILINE
 )
 
-#: Comments that stay without any code: a licence, or code that is switched off.
+#: Comments that stay even without code below them: a licence, or code that is commented out.
 LICENCE = re.compile(r"(?i)copyright|licen[cs]e")
 OF_NO_CODE = re.compile(rf"{LICENCE.pattern}|^\s*#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
-#: Comments that speak of no line below them: those, and marks of an editor.
+#: Comments that are about no line below them: those above, and marks of an editor.
 _NO_WORDS = re.compile(rf"{OF_NO_CODE.pattern}|^\s*#\s*(@|%%|noqa|type:)", re.M)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What a rule asks for."""
+    """An edit of the source that a rule asks for."""
 
 
 @dataclass(frozen=True)
 class Replace(Edit):
-    """Put other text in the place of a node."""
+    """Replace a node by other text."""
 
     node: cst.CSTNode
     text: str
@@ -54,7 +54,7 @@ class Wrap(Edit):
 
 @dataclass(frozen=True)
 class SetKeyword(Edit):
-    """Pass `name = value` to a call, in the style of its other arguments, replacing what is passed under it."""
+    """Pass `name = value` to a call, in the style of its other arguments; it replaces a value of that name."""
 
     call: cst.Call
     name: str
@@ -63,7 +63,7 @@ class SetKeyword(Edit):
 
 @dataclass(frozen=True)
 class SetUnpacked(Edit):
-    """Add `name: value` to what a call unpacks: `**settings` becomes `**{**settings, "name": value}`."""
+    """Add `name: value` to a dictionary that a call unpacks: `**settings` becomes `**{**settings, "name": value}`."""
 
     argument: cst.Arg
     name: str
@@ -72,7 +72,7 @@ class SetUnpacked(Edit):
 
 @dataclass(frozen=True)
 class InsertBefore(Edit):
-    """Put lines above a statement, at its indentation, below the comments that stand above it."""
+    """Put lines right above a statement, at its indentation, below any comments above it."""
 
     statement: Statement
     text: str
@@ -96,11 +96,11 @@ class InsertAfter(Edit):
 
 @dataclass(frozen=True)
 class Remove(Edit):
-    """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too.
+    """Remove a statement. A comment on its line stays, on a separate line, if `keep_comment` is true.
 
-    With `comments_above` those above it go too, where nothing stands right below it that they may speak of.
+    With `comments_above`, the comments above it are removed too, unless they may be about code right below it.
 
-    `comment` is one that IPython syntax holds, which stands for the statement.
+    `comment` is the comment inside the IPython syntax that the statement replaces.
     """
 
     statement: cst.BaseSmallStatement | Statement
@@ -111,7 +111,7 @@ class Remove(Edit):
 
 @dataclass(frozen=True)
 class Cut(Edit):
-    """Take whole lines out, by their offsets: comments that go with a statement, or all of a cell."""
+    """Remove whole lines by their offsets: comments of a removed statement, or a whole cell."""
 
     start: int
     end: int
@@ -140,7 +140,7 @@ class AddToSetup(Edit):
 
 
 def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
-    """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
+    """Return the edit that passes `name = value`, where the notebook passes it or in the call itself."""
     argument = passed(tree, call, name)
     is_near = not at_call or (argument is not None and argument.holder in [a.value for a in call.args])
     if argument is not None and argument.holder is not call and is_near:
@@ -149,23 +149,23 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: boo
     unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
     if unpacked is None or keyword(call, name) is not None:
         return SetKeyword(call, name, value)
-    return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
+    return SetUnpacked(unpacked, name, value)  # it contains the name, or may contain it
 
 
 def written(edit: Edit) -> list[str]:
-    """The texts that an edit brings into a script."""
+    """Return the texts that an edit inserts into a script."""
     return [text for text in vars(edit).values() if isinstance(text, str)]
 
 
 @dataclass
 class Part:
-    """A part of the source and what becomes of it.
+    """A part of the source and its replacement.
 
     Attributes:
-        text: what replaces it; None where it stays, but for the parts inside it.
-        before: text in front of it.
-        after: text behind it.
-        is_deeper: its lines are indented.
+        text: the new text; None if the text stays, except for the parts inside it.
+        before: text before it.
+        after: text after it.
+        is_deeper: whether its lines are indented.
         inner: the parts inside it, in order.
     """
 
@@ -178,11 +178,11 @@ class Part:
     inner: list[Part] = field(default_factory=list)
 
     def holds(self, part: Part) -> bool:
-        """True for a part inside it; what begins inside replaced text is part of that, wherever it ends."""
+        """Return whether another part is inside it; if it has a new text, any part that begins in it counts."""
         return part.start < self.end and (part.end <= self.end or self.text is not None)
 
     def rendered(self, source: str) -> str:
-        """What becomes of it."""
+        """Return the text that replaces it."""
         text, at = self.text, self.start
         if text is None:
             pieces = []
@@ -199,9 +199,9 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     An edit inside text that another edit replaces or removes is dropped.
 
     Args:
-        tree: the untouched parse.
-        edits: what rules ask for, in order.
-        cells: the offsets at which cells begin; no guard reaches from one into the next.
+        tree: the unchanged parse.
+        edits: the edits of rules, in order.
+        cells: the offsets at which cells begin; no guard extends from one into the next.
     """
     edits = list(dict.fromkeys(edits))
     above = [_above(tree, edit, cells) for edit in edits if isinstance(edit, (InsertBefore, InsertAbove))]
@@ -214,12 +214,12 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= removed.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
     parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
-    # of those that begin and end together, the first holds the others; of lines the last one that is asked for
+    # of parts with the same span the first contains the others; of guards and lines below, the last edit is outermost
     return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut])
 
 
 def _nested(parts: Iterable[Part]) -> list[Part]:
-    """The outermost parts, with the others inside them."""
+    """Return the outermost parts, with the others inside them."""
     outermost: list[Part] = []
     around: list[Part] = []
     for part in sorted(parts, key=lambda part: (part.start, part.end > part.start, -part.end, part.text is not None)):
@@ -231,14 +231,14 @@ def _nested(parts: Iterable[Part]) -> list[Part]:
 
 
 def apply(source: str, parts: Sequence[Part], start: int = 0, end: int | None = None) -> str:
-    """Carry out those parts, of all in their order, that begin in `source[start:end]` and return that part."""
+    """Return `source[start:end]` with the parts applied that begin in it; `parts` are all parts, in order."""
     end = len(source) if end is None else end
     low, high = (bisect.bisect_left(parts, at, key=lambda part: part.start) for at in (start, end))
     return Part(start, end, inner=list(parts[low:high])).rendered(source)
 
 
 def _changes(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
-    """What becomes of single nodes."""
+    """Yield the parts that change single nodes."""
     for edit in edits:
         if isinstance(edit, Replace):
             yield Part(*tree.span(edit.node), edit.text)
@@ -247,21 +247,21 @@ def _changes(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
 
 
 def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
-    """What is added to what calls unpack."""
+    """Yield the parts that add items to dictionaries that calls unpack."""
     added: dict[cst.Arg, str] = defaultdict(str)
     for edit in edits:
         if isinstance(edit, SetUnpacked):
             added[edit.argument] += f', "{edit.name}": {edit.value}'
     for argument, items in added.items():
-        whole = argument.value
-        if isinstance(whole, cst.Dict) and whole.elements:
-            yield Part(*tree.span(whole.elements[-1]), after=items)
+        mapping = argument.value
+        if isinstance(mapping, cst.Dict) and mapping.elements:
+            yield Part(*tree.span(mapping.elements[-1]), after=items)
         else:
-            yield Part(*tree.span(whole), None, "{**", f"{items}}}")
+            yield Part(*tree.span(mapping), None, "{**", f"{items}}}")
 
 
 def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
-    """The keywords that are passed to calls, the first that is asked for under each name."""
+    """Yield the parts that pass keywords to calls; of several edits for a name, the first applies."""
     keywords: dict[cst.Call, dict[str, SetKeyword]] = defaultdict(dict)
     for edit in edits:
         if isinstance(edit, SetKeyword):
@@ -277,7 +277,7 @@ def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
 
 
 def _lines(tree: Tree, first: cst.CSTNode, last: cst.CSTNode | None = None) -> tuple[int, int, str]:
-    """Where the lines of neighbouring statements begin and end, and the indentation of the first."""
+    """Return where the lines of neighbouring statements begin and end, and the indentation of the first."""
     offset = tree.start(head(first))
     start = tree.line_start(offset)
     line = tree.source[start:offset]
@@ -303,7 +303,7 @@ def _below(tree: Tree, edit: InsertAfter) -> Part:
 
 
 def _comments_above(tree: Tree, statement: cst.CSTNode, cells: Sequence[int]) -> int:
-    """Where the comments of a statement's own cell begin that stand right above it."""
+    """Return where the comments right above a statement begin, within its cell."""
     start = tree.start(statement)
     return max(tree.comments_above(statement), *(cell for cell in cells if cell <= start), 0)
 
@@ -313,7 +313,7 @@ def _block(text: str, indent: str) -> str:
 
 
 def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[int, str]]:
-    """Where what text passes new keywords, in the style of the arguments that are there."""
+    """Yield the offsets and texts that pass new keywords, in the style of the existing arguments."""
     named = [a for a in call.args if a.keyword is not None]
     equal = " = " if named and tree.source[tree.span(named[-1].keyword)[1]] == " " else "="  # type: ignore[arg-type]
     written = [f"{item.name}{equal}{item.value}" for item in new]
@@ -332,7 +332,7 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     below = "".join(f"\n{lead}{text}," for text in written)
     if not has_comma:
         yield end, ","
-    # below the line, with its comment; above a closing bracket that follows on the same line
+    # below the line and its comment, but before a closing bracket on the same line
     if rest.lstrip()[:1] in ("", "#"):
         after += len(rest)
         goes_on = re.compile(rf"(?:\n{lead}[ \t]+#.*)*" if "#" in rest else "")
@@ -341,10 +341,10 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
 
 
 def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
-    """The whole lines and blocks that go, each with a removal of it or of its last part.
+    """Return the lines and blocks that are removed completely, each with a removal of it or of a part of it.
 
-    A `try` whose body goes, or what handles its error, goes with it, unless other edits add text to it, at some
-    offsets. So does a test of names.
+    If the body of a `try` is removed, the `try` and its handlers are too, unless other edits add text to it (`added`
+    has the offsets). The same holds for an `if` whose test only reads names.
     """
     removed: dict[cst.CSTNode, Remove] = {}
     parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
@@ -369,7 +369,7 @@ def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[c
 
 
 def _asks(tree: Tree, test: cst.BaseExpression) -> bool:
-    """True for a test that does more than read names."""
+    """Return whether a test does more than read names."""
     return any(tree.within(test, kind) for kind in (cst.Call, cst.NamedExpr, cst.Subscript, cst.Await))
 
 
@@ -380,9 +380,9 @@ def _remove(
     added: list[int],
     cells: Sequence[int],
 ) -> Iterator[Part]:
-    """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
+    """Yield removals line by line. A suite that loses all its statements gets a `pass`, but an `else` is removed.
 
-    It stays where other edits add text to it, at some offsets.
+    An `else` stays if other edits add text to it (`added` has the offsets).
     """
     parts = [r.statement for r in removals if tree.parents[r.statement] not in removed]
     for part in parts:
@@ -413,7 +413,7 @@ def _remove(
 
 
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
-    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
+    """Return where the comments above a removed line begin if they are about nothing below it; else its start."""
     is_last = statement in getattr(tree.parents.get(statement), "body", ())[-1:] or isinstance(statement, cst.Try)
     above = _comments_above(tree, statement, cells)
     ends = is_last or end in cells or not tree.source[end : tree.line_end(end)].strip()
@@ -421,7 +421,7 @@ def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cel
 
 
 def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]) -> tuple[int, int]:
-    """Where one of the statements of `a; b; c` stands with the semicolon that goes with it, when some of them go."""
+    """Return the span of a removed statement of `a; b; c`, with its semicolon, if others on the line stay."""
     line = small_statements(tree.parents[part])
     start, end = tree.span(part)
     if part is not line[-1]:
@@ -430,14 +430,14 @@ def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]
 
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
-    """The comment that stays where a statement goes; empty where there is none."""
+    """Return the comment that stays when a statement is removed; empty if there is none."""
     end = tree.span(statement)[1]
     comment = removal.comment or tree.source[end : tree.line_end(end)].strip().lstrip(";").strip()
     return comment if comment.startswith("#") and removal.keep_comment else ""
 
 
 def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard]:
-    """One guard for neighbouring statements of a cell under the same header."""
+    """Return one guard for neighbouring statements of a cell under the same header."""
     merged: list[Guard] = []
     for guard in sorted(guards, key=lambda g: tree.start(g.first)):
         if merged and _follows(tree, merged[-1], guard, cells):

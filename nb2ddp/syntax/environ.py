@@ -1,4 +1,4 @@
-"""How code reads and sets environment variables."""
+"""Recognize code that reads and sets environment variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import libcst as cst
 
 from nb2ddp.syntax.tree import Tree
 
-#: What torchrun and accelerate set for each process, and what hides GPUs from them.
+#: Variables that torchrun and accelerate set for each process, and those that hide GPUs from processes.
 LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
     "WORLD_SIZE".split()
@@ -18,12 +18,12 @@ SHELL_VARIABLES = frozenset(
     "HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split()
 )
 
-#: What reads a variable of the environment.
+#: Functions that read an environment variable.
 READS = re.compile(r"os\.(environ\.get|getenv)")
 
 
 def environ_key(tree: Tree, target: cst.BaseExpression, mapping: str = "os.environ") -> object:
-    """The variable that `os.environ[...]` names as an assignment's target, or the key of another mapping."""
+    """Return the variable that an assignment to `os.environ[...]` sets, or the key that it sets in another mapping."""
     if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != mapping:
         return None
     index = target.slice[0].slice
@@ -31,5 +31,5 @@ def environ_key(tree: Tree, target: cst.BaseExpression, mapping: str = "os.envir
 
 
 def sets_only(tree: Tree, assign: cst.Assign, name: object) -> bool:
-    """True for an assignment that sets this variable of the environment, and binds nothing else."""
+    """Return whether an assignment sets this environment variable and nothing else."""
     return {environ_key(tree, each.target) for each in assign.targets} == {name}

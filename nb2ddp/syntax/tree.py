@@ -1,8 +1,8 @@
-"""One parse of a whole notebook, never changed, and the queries of rules on it.
+"""Parse a whole notebook once, and answer the queries of rules on it.
 
-Positions are offsets into the source, which never changes: rules look here, and edits are applied later. LibCST's own
-providers take a pass each, and count lines and columns. What `Walk` relies on, the state that a node writes its text
-into, is private to LibCST (`libcst/_nodes/internal.py`); `tests/syntax/test_walk.py` holds this pass against them.
+The tree never changes: rules query it, and edits are applied later. Positions are offsets into the source. LibCST's
+metadata providers need a pass each, and count lines and columns. `Walk` extends the state of LibCST's code generation,
+which is private (`libcst/_nodes/internal.py`); `tests/syntax/test_walk.py` compares its results with the providers'.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from libcst._nodes.internal import CodegenState
 Span = tuple[int, int]
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
-#: What has a body that runs when it is called.
+#: Nodes with a body that runs when they are called.
 Function = cst.FunctionDef | cst.Lambda
 _Constant = cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float
-#: The classes of `Statement`. LibCST's classes are abstract ones, for which `isinstance` is slow to say no.
+#: The classes of `Statement`. LibCST's classes are abstract, for which a negative `isinstance` is slow.
 _STATEMENTS = frozenset(
     {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
 )
 _STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
-#: The field in which a node of a class holds a name that is read from nowhere; empty where every name in it is one.
+#: For each class of node, the field with a name that is not a variable; empty if no name in the node is one.
 _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
-#: Methods that put something into a list.
+#: Methods that add items to a list.
 ADDING = frozenset({"append", "extend", "insert"})
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 _CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
-#: What letters behind a backslash stand for.
+#: Escape sequences, and the characters that they represent.
 _ESCAPE = re.compile(r"\\([\nnt\\'\"])")
 _ESCAPED: Final = {"\n": "", "n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
-#: What binds names to a value that it holds itself.
+#: Nodes that bind names to a value that they contain.
 _VALUES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.WithItem)
-#: What binds names beside imports, and the field that holds them.
+#: Nodes other than imports that bind names, with the field that contains the names.
 _BINDING: Final[dict[type[cst.CSTNode], str]] = {
     cst.Assign: "targets",
     **dict.fromkeys((cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor), "target"),
@@ -55,20 +55,20 @@ _BINDING: Final[dict[type[cst.CSTNode], str]] = {
 SCOPES: Final = frozenset({cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS})
 
 
-#: What nobody asks for, nearly half of all nodes.
+#: Nodes that no query needs, nearly half of all nodes.
 SPACE: Final = frozenset({cst.SimpleWhitespace, cst.Newline})
 
 
 class Walk(CodegenState):
-    """The state of LibCST's code generation, which keeps offsets in the place of text, of all nodes but blanks.
+    """A state of LibCST's code generation that records offsets instead of text, for all nodes except blanks.
 
     Args:
         module: a parsed module.
 
     Attributes:
-        spans: start and end of each node's own text, as `libcst.metadata.PositionProvider` has it, by the node's `id`,
-            which is found faster than by its hash.
-        parents: what each node stands in, by `id` too; the module has no parent.
+        spans: start and end of each node's text, as `libcst.metadata.PositionProvider` defines them, by the node's
+            `id`, which is faster than its hash.
+        parents: the parent of each node, also by `id`; the module has none.
         by_type: the nodes of each class, in source order.
     """
 
@@ -111,13 +111,13 @@ class Walk(CodegenState):
             return
         self._open.pop()
         start = self._starts.pop()
-        self.spans.setdefault(id(node), (start, self.offset))  # unless it has said itself where it begins and ends
+        self.spans.setdefault(id(node), (start, self.offset))  # unless the node has recorded its own span
 
     @contextmanager
     def record_syntactic_position(
         self, node: cst.CSTNode, *, start_node: cst.CSTNode | None = None, end_node: cst.CSTNode | None = None
     ) -> Iterator[None]:
-        """Record where a node begins and ends without the space around it; another node may say where."""
+        """Record a node's span without the space around it; other nodes may give its start and its end."""
         start = self.offset
         yield
         start = start if start_node is None else self.spans[id(start_node)][0]
@@ -126,7 +126,7 @@ class Walk(CodegenState):
 
 
 class Regions:
-    """Parts of a source by their offsets: of those inside one another the outermost."""
+    """Parts of a source by their offsets; of nested parts, only the outermost."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._starts: list[int] = []
@@ -146,10 +146,10 @@ class Binding:
     """A name that a scope binds.
 
     Attributes:
-        offset: where it takes effect: behind the value that is bound, which still sees what the name was before.
+        offset: where it takes effect: after the bound value, which still sees the previous binding.
         node: the statement or element that binds it.
-        imported: the full dotted name, where an import binds it.
-        value: the bound value, where an assignment of a single name binds it.
+        imported: the full dotted name, if an import binds it.
+        value: the bound value, if an assignment to a single name binds it.
     """
 
     offset: int
@@ -165,9 +165,9 @@ class Bindings:
         walk: the source's nodes, with their places and parents.
 
     Attributes:
-        by_scope: for each scope its names, each with its bindings in order.
+        by_scope: the names of each scope, each with its bindings in order.
         star_imports: the modules of `from module import *`.
-        stores: the names that are bound where they stand, and so not read.
+        stores: the name nodes that are bound, and so not read.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -188,8 +188,8 @@ class Bindings:
         for alias in walk.by_type.get(cst.ImportAlias, ()):
             self._import(cst.ensure_type(alias, cst.ImportAlias))
         for statement in walk.by_type.get(cst.ImportFrom, ()):
-            if isinstance((whole := cst.ensure_type(statement, cst.ImportFrom)).names, cst.ImportStar):
-                self.star_imports.append(_module(whole))
+            if isinstance((from_import := cst.ensure_type(statement, cst.ImportFrom)).names, cst.ImportStar):
+                self.star_imports.append(_module(from_import))
         for names_of in self.by_scope.values():
             for bindings in names_of.values():
                 bindings.sort(key=lambda binding: binding.offset)
@@ -223,7 +223,7 @@ class Bindings:
         return node
 
     def _in_effect(self, node: cst.CSTNode) -> int:
-        """Where a name that a node binds begins to stand for what is bound."""
+        """Return the offset at which the bindings of a node take effect."""
         if isinstance(node, (cst.For, cst.FunctionDef, cst.ClassDef)):
             return self._walk.spans[id(node.body)][0] - 1
         start, end = self._walk.spans[id(node)]
@@ -236,7 +236,7 @@ Answer = TypeVar("Answer")
 
 
 def remembered(method: Callable[[Owner, Asked], Answer]) -> Callable[[Owner, Asked], Answer]:
-    """Let a method keep its answers by the `id` of what it is asked about, which must stay alive."""
+    """Cache the results of a method by the `id` of its argument, which must stay alive."""
     name = f"_{method.__name__}_by_id"
 
     @wraps(method)
@@ -252,7 +252,7 @@ def remembered(method: Callable[[Owner, Asked], Answer]) -> Callable[[Owner, Ask
 
 
 class Parents:
-    """What each node of a tree stands in; the module stands in nothing."""
+    """The parent of each node of a tree; the module has none."""
 
     def __init__(self, by_id: dict[int, cst.CSTNode]) -> None:
         self._by_id = by_id
@@ -261,7 +261,7 @@ class Parents:
         return self._by_id[id(node)]
 
     def get(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """What a node stands in; None for the module."""
+        """Return the parent of a node; None for the module."""
         return self._by_id.get(id(node))
 
 
@@ -269,10 +269,10 @@ class Tree:
     """A parsed source with parents, spans, bindings and live code.
 
     Args:
-        source: Python, IPython forms already masked.
+        source: Python code, with IPython forms already masked.
 
     Attributes:
-        star_imports: the modules of `from module import *`, whose names nobody knows.
+        star_imports: the modules of `from module import *`, whose names are unknown.
 
     Raises:
         libcst.ParserSyntaxError: the source is not Python.
@@ -298,60 +298,60 @@ class Tree:
     # -- places ---------------------------------------------------------------------------------------------
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Start and end offset of a node's own text, without the space around it."""
+        """Return the start and end offset of a node's text, without the space around it."""
         return self._spans[id(node)]
 
     def start(self, node: cst.CSTNode) -> int:
-        """Offset of a node's first character."""
+        """Return the offset of a node's first character."""
         return self._spans[id(node)][0]
 
     def text(self, node: cst.CSTNode) -> str:
-        """A node's own text, as written."""
+        """Return a node's text, as written."""
         start, end = self.span(node)
         return self.source[start:end]
 
     def line_column(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both from 1."""
+        """Return the line and column of an offset, both from 1."""
         line = bisect.bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def line_start(self, offset: int) -> int:
-        """Offset of the first character of the line that holds `offset`."""
+        """Return the offset of the first character of the line that contains `offset`."""
         return self._line_starts[bisect.bisect_right(self._line_starts, offset) - 1]
 
     def line_end(self, offset: int) -> int:
-        """Offset of the line break (or the end of the source) that ends the line of `offset`."""
+        """Return the offset of the line break (or the end of the source) that ends the line of `offset`."""
         end = self.source.find("\n", offset)
         return len(self.source) if end < 0 else end
 
     def indentation(self, node: cst.CSTNode) -> str:
-        """What stands before a node on its line."""
+        """Return the text before a node on its line."""
         return self.source[self.line_start(self.start(node)) : self.start(node)]
 
     def comments_above(self, statement: cst.CSTNode) -> int:
-        """Where the comments begin that stand right above a statement, at its indentation."""
+        """Return where the comments begin that are right above a statement, at its indentation."""
         start, indent = self.line_start(self.start(statement)), self.indentation(statement)
         while start and (above := self.source[self.line_start(start - 1) : start]).startswith(f"{indent}#"):
             start -= len(above)
         return start
 
     def in_order(self, nodes: Iterable[Node]) -> list[Node]:
-        """Nodes by where they begin, each before what stands in it: one order for a set, whatever its own is."""
+        """Sort nodes by their start, each before the nodes inside it: the order does not depend on the input's."""
         return sorted(nodes, key=lambda node: (self.start(node), self._number[id(node)]))
 
     @cached_property
     def _number(self) -> dict[int, int]:
-        """The place of each node in the pass over the source, which comes to a node before its parts."""
+        """The number of each node in the pass over the source, which visits a node before its children."""
         return {node: number for number, node in enumerate([id(self.module), *self._parents])}
 
     # -- structure ------------------------------------------------------------------------------------------
 
     def of(self, kind: type[Node]) -> Sequence[Node]:
-        """Every node of one class, in source order."""
+        """Return every node of one class, in source order."""
         return cast("list[Node]", self._by_type.get(kind, []))
 
     def within(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
-        """Every node of one class inside a node (itself included), in order."""
+        """Return every node of one class inside a node (itself included), in order."""
         start, end = self.span(node)
         starts, nodes = self._sorted(kind)
         found = nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
@@ -359,64 +359,64 @@ class Tree:
 
     @remembered
     def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
-        """All nodes of one class by their offsets, which come first."""
+        """Return the sorted offsets of all nodes of one class, and the nodes in that order."""
         nodes = sorted(self._by_type.get(kind, []), key=self.start)
         return [self.start(node) for node in nodes], nodes
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """A node's parent, its parent's parent, and so on up to the module."""
+        """Yield a node's parent, its parent's parent, and so on up to the module."""
         parents = self._parents
         while (parent := parents.get(id(node))) is not None:
             yield parent
             node = parent
 
     def statement(self, node: cst.CSTNode) -> Statement:
-        """The innermost whole statement (line) that holds a node."""
+        """Return the innermost whole statement (line) that contains a node."""
         return cast(Statement, next(above for above in (node, *self.ancestors(node)) if type(above) in _STATEMENTS))
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
-        """The statement of the module itself that holds a node."""
+        """Return the module-level statement that contains a node."""
         return cast(Statement, [node, *self.ancestors(node)][-2])
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The function, class, lambda, comprehension or module whose names a node sees first."""
+        """Return the function, class, lambda, comprehension or module whose names a node sees first."""
         parents, above = self._parents, self._parents.get(id(node))
         while above is not None and type(above) not in SCOPES:
             above = parents.get(id(above))
         return self.module if above is None else above
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
-        """The innermost function definition around a node."""
+        """Return the innermost function definition around a node."""
         return self.around(node, cst.FunctionDef)
 
     def enclosing_function(self, node: cst.CSTNode) -> Function | None:
-        """The innermost function or lambda around a node."""
+        """Return the innermost function or lambda around a node."""
         return cast("Function | None", self.around(node, cst.FunctionDef, cst.Lambda))
 
     def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
-        """The innermost node of some classes that a node stands in."""
+        """Return the innermost node of some classes around a node."""
         parents, above = self._parents, self._parents.get(id(node))
         while above is not None and type(above) not in kinds:
             above = parents.get(id(above))
         return cast("Node | None", above)
 
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
-        """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
+        """Return the longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
         while isinstance(above := self.parents[node], kinds):
             node = above
         return node
 
     def inside_statement(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """What a node stands in, up to its own statement, which is not given."""
+        """Yield the ancestors of a node inside its statement, without the statement."""
         for above in self.ancestors(node):
             if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
                 return
             yield above
 
     def imports(self, *packages: str) -> Iterator[tuple[cst.Import | cst.ImportFrom, str, str]]:
-        """The imports of some packages, with the module that each names, and the statement that imports the rest of it.
+        """Yield each import of some packages, with its module, and a statement for the other modules that it imports.
 
-        That is empty where nothing is left.
+        The statement is empty if there are no others.
         """
         begins = tuple(f"{package}." for package in packages)
         if self._packages.isdisjoint(package.partition(".")[0] for package in packages):
@@ -438,33 +438,33 @@ class Tree:
 
     @cached_property
     def _packages(self) -> frozenset[str]:
-        """The packages of which the source imports something."""
+        """The packages that the source imports from."""
         modules = [line.module for line in self.of(cst.ImportFrom)] + [alias.name for alias in self.of(cst.ImportAlias)]
         return frozenset(dotted(module).partition(".")[0] for module in modules if module is not None)
 
     def texts(self, node: cst.CSTNode) -> list[str]:
-        """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""
+        """Return the texts of the strings inside a node, in order; of an f-string, the parts outside its braces."""
         kinds = (cst.SimpleString, cst.FormattedStringText)
         strings = self.in_order(part for kind in kinds for part in self.within(node, kind))
         return [self.content(part) for part in strings]  # type: ignore[arg-type]
 
     def content(self, string: cst.SimpleString | cst.FormattedStringText) -> str:
-        """What a plain string says, or a part of an f-string beside its braces."""
+        """Return the text of a plain string, or of a part of an f-string outside its braces."""
         if isinstance(string, cst.SimpleString):
             return str(self._constant(string))
-        whole = cst.ensure_type(self.around(string, cst.FormattedString), cst.FormattedString)
-        is_raw = "r" in whole.start.lower()
+        formatted = cst.ensure_type(self.around(string, cst.FormattedString), cst.FormattedString)
+        is_raw = "r" in formatted.start.lower()
         return self.text(string) if is_raw else _ESCAPE.sub(lambda found: _ESCAPED[found[1]], self.text(string))
 
     @remembered
     def _constant(self, node: cst.BaseExpression) -> object:
-        """The value of a constant, which LibCST has Python compile each time that it is asked."""
+        """Return the value of a constant, for which LibCST would compile the text at each request."""
         if isinstance(node, cst.SimpleString) and not node.prefix and "\\" not in node.value:
             return node.raw_value
         return cast("_Constant", node).evaluated_value
 
     def given(self, name: str) -> list[cst.BaseExpression]:
-        """What live calls are passed under a keyword, in order."""
+        """Return the values that live calls pass under a keyword, in order."""
         return self._given.get(name, [])
 
     @cached_property
@@ -473,11 +473,11 @@ class Tree:
         return _grouped((cast(cst.Name, argument.keyword).value, argument.value) for argument in named)
 
     def is_live(self, node: cst.CSTNode) -> bool:
-        """False inside `if False:` and the like: code that never runs as the notebook stands."""
+        """Return whether a node may run: False inside `if False:` and similar blocks."""
         return self.start(node) not in self._dead
 
     def live(self, kind: type[Node]) -> Sequence[Node]:
-        """Every live node of one class, in source order."""
+        """Return every live node of one class, in source order."""
         return cast("Sequence[Node]", self._live(kind))
 
     @remembered
@@ -492,9 +492,9 @@ class Tree:
         return Regions(map(self.span, never))
 
     def is_ruled_out(self, node: cst.CSTNode) -> bool:
-        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if not WHOLE else b`; `WHOLE = False`.
+        """Return whether a constant, `F = False`, rules out a node's branch: `if F:`, or `b` in `a if not F else b`.
 
-        It is to be converted all the same, as a person may set the constant otherwise, in the script too.
+        Such code is converted all the same: a user may change the constant, in the script too.
         """
         part = node
         for above in self.ancestors(node):
@@ -512,7 +512,7 @@ class Tree:
     # -- functions ------------------------------------------------------------------------------------------
 
     def named(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
-        """Where live code names a function; a method by its own name, `__init__` and the like by their class."""
+        """Return where live code names a function: a method by its name, `__init__` and the like by their class."""
         owner, name = self.scope(function), function.name.value
         if isinstance(owner, cst.ClassDef) and not name.startswith("__"):
             return [node for node in self.attributes(name) if self.is_live(node)]
@@ -521,19 +521,19 @@ class Tree:
 
     @remembered
     def uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
-        """Where a function may come to be called from: where it is named, and of a method where its class is."""
+        """Return where a function may be called from: where it is named and, for a method, where its class is named."""
         owner, places = self.scope(function), self.named(function)
         if not isinstance(owner, cst.ClassDef) or function.name.value.startswith("__"):
             return places
         return [*places, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
 
     def methods(self, owner: cst.ClassDef) -> list[cst.FunctionDef]:
-        """What objects of a class can be asked, once they are made."""
+        """Return the methods of a class, except `__init__`."""
         functions = self.within(owner, cst.FunctionDef)
         return [method for method in functions if self.scope(method) is owner and method.name.value != "__init__"]
 
     def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
-        """The live calls of a function by its name; none for a method, which its object's owner may call."""
+        """Return the live calls of a function by its name; none for a method, which other code may call."""
         if isinstance(self.scope(function), cst.ClassDef):
             return []
         return self.callers(function)
@@ -541,14 +541,14 @@ class Tree:
     def run_from(
         self, node: cst.CSTNode, uses: Callable[[cst.FunctionDef], Iterable[cst.CSTNode]]
     ) -> list[cst.CSTNode]:
-        """The places outside functions that run a node: itself, or what uses its function, and so on.
+        """Return the places outside functions that run a node: itself or, transitively, the uses of its function.
 
         Args:
-            node: what is run.
-            uses: gives what counts as a use of a function.
+            node: the node to run.
+            uses: returns the nodes that count as uses of a function.
         """
         places, pending, seen = list[cst.CSTNode](), [node], set[cst.FunctionDef]()
-        for place in pending:  # which grows on the way
+        for place in pending:  # a worklist
             function = self.function(place)
             if function is None:
                 places.append(place)
@@ -558,40 +558,40 @@ class Tree:
         return places
 
     def call_of(self, node: cst.CSTNode) -> cst.Call | None:
-        """The call that a name or an attribute is the function of."""
+        """Return the call whose function is a name or an attribute; None if it is not called."""
         parent = self.parents[node]
         return parent if isinstance(parent, cst.Call) and parent.func is node else None
 
     def callers(self, function: cst.FunctionDef) -> list[cst.Call]:
-        """The live calls of a function, of a method by its name alone, and of a class for its `__init__`."""
+        """Return the live calls of a function: of a method by its name alone, of `__init__` those of its class."""
         return [call for use in self.named(function) if (call := self.call_of(use)) is not None]
 
     # -- names ----------------------------------------------------------------------------------------------
 
     def bindings(self, name: str, node: cst.CSTNode | None = None) -> list[Binding]:
-        """Every binding of a name at module level, or in the scope of a node, in order."""
+        """Return every binding of a name at module level, or in the scope of a node, in order."""
         return self._bindings[self.module if node is None else self.scope(node)].get(name, [])
 
     def targets(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
-        """What the assignments in a node bind or change: names, attributes, items."""
+        """Return the targets of the assignments in a node: names, attributes, items."""
         bound: list[cst.AssignTarget | cst.AugAssign | cst.AnnAssign] = [*self.within(node, cst.AssignTarget)]
         bound += [*self.within(node, cst.AugAssign), *self.within(node, cst.AnnAssign)]
         return [part.target for part in bound]
 
     def setting(self, name: str) -> list[cst.Assign]:
-        """The assignments that set an attribute of a name, of whatever object: `x.name = 1`."""
+        """Return the assignments that set an attribute with this name, of any object: `x.name = 1`."""
         targets = [self.parents[attribute] for attribute in self.attributes(name)]
         return [cst.ensure_type(self.parents[n], cst.Assign) for n in targets if isinstance(n, cst.AssignTarget)]
 
     def binds(self, statement: cst.CSTNode) -> list[str]:
-        """The names that a statement binds in the scope that it stands in, each once."""
+        """Return the names that a statement binds in its scope, each once."""
         (start, end), places = self.span(statement), self._places(self.scope(statement))
         inside = places[bisect.bisect_left(places, (start,)) : bisect.bisect_left(places, (end,))]
         return list(dict.fromkeys(name for _, name in sorted(place[1:] for place in inside)))
 
     @remembered
     def _places(self, scope: cst.CSTNode) -> list[tuple[int, int, str]]:
-        """The offsets at which a scope binds names, each with the name's number and the name."""
+        """Return the offsets at which a scope binds names, each with the name's number and the name."""
         names = enumerate(self._bindings[scope].items())
         return sorted((binding.offset, at, name) for at, (name, bindings) in names for binding in bindings)
 
@@ -602,21 +602,21 @@ class Tree:
 
     @remembered
     def binding(self, node: cst.CSTNode) -> Binding | None:
-        """What a name stands for where it is used: the binding in effect; None for a builtin, and for no name."""
+        """Return the binding in effect where a name is used; None for a builtin, and for a node that is not a name."""
         return self.bound(node.value, node) if isinstance(node, cst.Name) else None
 
     def definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """What binds a name, as it stands where it is used: a statement, a definition, a parameter; see `binding`."""
+        """Return the node that binds a name where it is used: a statement, a definition, a parameter; see `binding`."""
         binding = self.binding(node)
         return None if binding is None else binding.node
 
     def bound_uses(self, node: cst.CSTNode) -> list[cst.Name]:
-        """The uses of names that stand, or may stand, for what a statement, or a part of a `with`, binds them to."""
+        """Return the uses of names that have, or may have, the value that a statement or an item of a `with` binds."""
         uses = [use for name in self.binds(node) for use in self.loads(name)]
         return [use for use in uses if (by := self.definition(use)) is node or self._is_branched(use, by, node)]
 
     def _is_branched(self, use: cst.CSTNode, by: cst.CSTNode | None, other: cst.CSTNode) -> bool:
-        """True where what binds a name, and another, stand in two branches of one `if` or `try` before its use."""
+        """Return whether a name's binding node and another are in two branches of one `if` or `try` before its use."""
         if by is None:
             return False
         above = {*self.ancestors(by)}
@@ -624,15 +624,15 @@ class Tree:
         return isinstance(common, (cst.If, cst.Try)) and common not in {*self.ancestors(use)}
 
     def kept_uses(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
+        """Return the uses of the targets that a statement binds, names or attributes (`Settings.llm`)."""
         kept = [target for target in self.targets(node) if isinstance(target, cst.Attribute)]
         same = [other for target in kept for other in self.attributes(target.attr.value) if other not in kept]
         return [*self.bound_uses(node), *(other for other in same if self.text(other) in map(self.text, kept))]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
-        """What a name would stand for at a node; see `binding`."""
+        """Return the binding of a name that would be in effect at a node; see `binding`."""
         offset, live, scope = self.start(place), self.is_live(place), self.scope(place)
-        own = True  # a class body's names are seen from that body alone
+        own = True  # only the class body itself sees its names
         while True:
             visible = own or not isinstance(scope, cst.ClassDef)
             bindings = self._bindings[scope].get(name, []) if visible else []
@@ -649,12 +649,12 @@ class Tree:
             scope = self.scope(scope)
 
     def bound_at(self, place: cst.CSTNode) -> Callable[[str], bool]:
-        """A test of which names are bound at a node."""
+        """Return a function that tests whether a name is bound at a node."""
         return lambda name: self.bound(name, place) is not None
 
     @remembered
     def qualified(self, node: cst.CSTNode) -> str:
-        """The full dotted name an expression stands for, through imports and plain aliases.
+        """Return the full dotted name that an expression resolves to, through imports and plain aliases.
 
         `Cfg` is `trl.SFTConfig` after `from trl import SFTConfig as Cfg`. A name the notebook binds to
         anything else is `.name`; an unknown or builtin name is itself; no name at all is the empty string.
@@ -677,26 +677,26 @@ class Tree:
         return f".{node.value}"
 
     def family(self, node: cst.CSTNode) -> str:
-        """Like `qualified`, but a class defined in the notebook answers with its first base's family."""
+        """Return the `qualified` name; for a class defined in the notebook, the family of its first base."""
         return self.qualified(self.bases(node)[-1])
 
     def bases(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """A class, and the first base of each class of the notebook's own among these."""
+        """Return a class, and transitively the first base of each class that the notebook defines."""
         return self.followed(node, self._base)
 
     def _base(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """The first base of a class of the notebook's own, or the name that another name stands for."""
+        """Return the first base of a class that the notebook defines, or the name that another name is bound to."""
         binding = self.binding(node)
         if binding is not None and isinstance(binding.node, cst.ClassDef) and binding.node.bases:
             return binding.node.bases[0].value
         return binding.value if binding is not None and isinstance(binding.value, cst.Name) else None
 
     def class_name(self, node: cst.CSTNode) -> str:
-        """The name of a class without its module; of a class of the notebook's own, its library's."""
+        """Return the name of a class without its module; for a class defined in the notebook, its library base's."""
         return self.family(node).rsplit(".", 1)[-1]
 
     def member(self, node: cst.CSTNode) -> tuple[cst.BaseExpression, object] | None:
-        """The object that an attribute is of, and its name: `a` and `"b"` of `a.b`, and of `getattr(a, "b")`."""
+        """Return the object and the name of an attribute: `a` and `"b"` of `a.b`, and of `getattr(a, "b")`."""
         if isinstance(node, cst.Attribute):
             return node.value, node.attr.value
         if isinstance(node, cst.Call) and self.qualified(node.func) == "getattr" and len(node.args) > 1:
@@ -704,25 +704,25 @@ class Tree:
         return None
 
     def constructor(self, node: cst.BaseExpression) -> str:
-        """The full name of what an object is made by, in an assignment or a `with`; empty where no call makes it."""
+        """Return the full name of the call that makes an object, in an assignment or a `with`; empty if none does."""
         bound = self.definition(node)
         maker = bound.item if isinstance(bound, cst.WithItem) else self.value(node)
         return self.qualified(maker.func) if isinstance(maker, cst.Call) else ""
 
     def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
-        """The expression a plain name was last bound to, followed through names; else the node itself."""
+        """Return the expression that a plain name was last bound to, followed through names; else the node itself."""
         while type(node) is cst.Name and depth and (binding := self.binding(node)) and binding.value is not None:
             node, depth = binding.value, depth - 1
         return node
 
     def backward_slice(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """An expression, and all that the names in it are bound to, each once: where its value may come from.
+        """Return the backward slice of an expression: itself and, transitively, the sources of its names, each once.
 
-        A name is followed through assignments, `with ... as`, and loops, to what they bind or go through.
+        A name is followed through assignments, `with ... as` and loops, to the value that they bind or iterate over.
         """
         parts = dict.fromkeys([node])
         pending = [node]
-        for part in pending:  # which grow on the way
+        for part in pending:  # a worklist
             bindings = map(self.binding, self.within(part, cst.Name))
             sources = [source for binding in bindings if binding and (source := _source(binding)) is not None]
             pending += [source for source in dict.fromkeys(sources) if source not in parts]
@@ -731,21 +731,21 @@ class Tree:
 
     @staticmethod
     def followed(node: Node, onward: Callable[[Node], Node | None]) -> list[Node]:
-        """A node, what `onward` gives for it, what it gives for that, and so on, each once."""
+        """Return a node, the node that `onward` returns for it, the next one for that, and so on, each once."""
         chain = [node]
-        for link in chain:  # which grows on the way
+        for link in chain:  # a worklist
             if (above := onward(link)) is not None and above not in chain:
                 chain.append(above)
         return chain
 
     def sinks(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """Where a value ends up: itself where it stands, or the uses of the name that an assignment gives it.
+        """Return where a value ends up: the node itself, or the uses of the name that an assignment binds to it.
 
-        What is worked out with it and bound to a name is followed too. Nothing is left of what only goes to names that
-        nothing reads.
+        Values that are computed from it and bound to a name are followed too. The list is empty if the value only goes
+        to names that nothing reads.
         """
         ends, pending = list[cst.CSTNode](), [node]
-        for place in pending:  # which grow on the way
+        for place in pending:  # a worklist
             assign = self.around(place, cst.Assign)
             if assign is not None and len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name):
                 pending += [use for use in self.bound_uses(assign) if use not in pending]
@@ -754,7 +754,7 @@ class Tree:
         return ends
 
     def literal(self, node: cst.BaseExpression) -> object:
-        """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
+        """Return the constant that an expression resolves to (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
         if isinstance(node, _Constant):
             value = self._constant(node)
@@ -762,13 +762,13 @@ class Tree:
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
 
     def fixed(self, node: cst.BaseExpression) -> object:
-        """The constant that a value stands for, or `...`: a name that is bound twice may follow the GPU at hand."""
+        """Return the constant that a value resolves to, or `...`: a name that is bound twice may depend on the GPU."""
         bound = self.definition(node)
         is_bound_once = bound is None or len(self.bindings(self.text(node), bound)) == 1
         return self.literal(node) if is_bound_once else ...
 
     def is_bound_for_later(self, statement: Statement) -> bool:
-        """True for a statement that binds a name which is read outside it."""
+        """Return whether a statement binds a name that is read outside it."""
         start, end = self.span(statement)
         offsets = self._reads[0]
         first, last = bisect.bisect_left(offsets, start), bisect.bisect_left(offsets, end)
@@ -776,7 +776,7 @@ class Tree:
 
     @cached_property
     def _reads(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """The offsets of bindings, and from where to where each is read."""
+        """The offsets of bindings, and for each the first and last offset at which it is read."""
         reads: dict[int, tuple[int, int]] = {}
         for uses in self._loads.values():
             for use in uses:
@@ -788,10 +788,10 @@ class Tree:
         return offsets, [reads[offset] for offset in offsets]
 
     def readers(self, name: str, node: cst.CSTNode) -> list[cst.Name]:
-        """The uses of a name of the module that may see what a statement, or a part of one, binds it to.
+        """Return the uses of a module-level name that may see its binding by a statement, or by a part of one.
 
-        These are none above it outside functions, none below another line of the module that binds the name too, and
-        none of a function's own name.
+        This excludes uses above it outside functions, uses below another module-level line that binds the name, and
+        uses of a function's local name.
         """
         everywhere, start = self.bindings(name), self.start(node)
         end = self.span(node)[1]
@@ -805,7 +805,7 @@ class Tree:
         ]
 
     def is_top_level(self, node: cst.CSTNode) -> bool:
-        """True for what stands in no block and no function, and so runs once."""
+        """Return whether a node is in no block and no function, and so runs once."""
         return self.parents[self.statement(node)] is self.module
 
     @property
@@ -814,11 +814,11 @@ class Tree:
         return list(self._loads)
 
     def loads(self, name: str) -> list[cst.Name]:
-        """Every use (not binding) of a name, in order."""
+        """Return every use (not binding) of a name, in order."""
         return self._loads.get(name, [])
 
     def attributes(self, name: str) -> list[cst.Attribute]:
-        """Every attribute of a name, of whatever object, in order."""
+        """Return every attribute with this name, of any object, in order."""
         return self._attributes.get(name, [])
 
     @cached_property
@@ -839,7 +839,7 @@ class Tree:
 
 
 def _grouped(pairs: Iterable[tuple[str, Node]]) -> dict[str, list[Node]]:
-    """Nodes by their names."""
+    """Group nodes by their names."""
     groups: dict[str, list[Node]] = defaultdict(list)
     for name, node in pairs:
         groups[name].append(node)
@@ -847,7 +847,7 @@ def _grouped(pairs: Iterable[tuple[str, Node]]) -> dict[str, list[Node]]:
 
 
 def _source(binding: Binding) -> cst.BaseExpression | None:
-    """What a name is bound to, or to a part of; None for a parameter, a definition, an import."""
+    """Return the value that a name is bound to, or to a part of; None for a parameter, a definition, an import."""
     node = binding.node
     if isinstance(node, cst.Assign):
         return node.value
@@ -857,13 +857,13 @@ def _source(binding: Binding) -> cst.BaseExpression | None:
 
 
 def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:
-    """True for a name that is read from nowhere: an attribute, a keyword, an imported or defined name."""
+    """Return whether a name is not a variable: an attribute, a keyword, an imported or defined name."""
     label = _LABELS.get(type(parent))
     return label is not None and (not label or getattr(parent, label) is node)
 
 
 def plain_names(target: cst.CSTNode | None) -> Iterator[cst.Name]:
-    """The plain names in what is bound: `a` and `b` in `(a, *b)`."""
+    """Yield the plain names in a target: `a` and `b` in `(a, *b)`."""
     if isinstance(target, cst.Name):
         yield target
     elif isinstance(target, cst.AsName):
@@ -874,12 +874,12 @@ def plain_names(target: cst.CSTNode | None) -> Iterator[cst.Name]:
 
 
 def _module(node: cst.ImportFrom) -> str:
-    """The module that names are imported from, with the dots before it."""
+    """Return the module that names are imported from, with its leading dots."""
     return "." * len(node.relative) + (dotted(node.module) if node.module else "")
 
 
 def dotted(node: cst.CSTNode) -> str:
-    """`a.b.c` for a chain of plain names, else the empty string."""
+    """Return `a.b.c` for a chain of plain names, else the empty string."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -889,12 +889,12 @@ def dotted(node: cst.CSTNode) -> str:
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
-    """The argument passed under a keyword."""
+    """Return the argument passed under a keyword."""
     return next((a for a in call.args if a.keyword is not None and a.keyword.value == name), None)
 
 
 def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg | None:
-    """The argument passed under a keyword or, failing that, at a position."""
+    """Return the argument passed under a keyword or, failing that, at a position."""
     if (named := keyword(call, name)) is not None:
         return named
     if position is None or position >= len(call.args):
@@ -904,12 +904,12 @@ def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg 
 
 
 def method(node: cst.CSTNode) -> str:
-    """The name of the method that a call is of: `run` of `app.run()`; empty for all else."""
+    """Return the name of the method that a call calls: `run` for `app.run()`; empty for any other node."""
     return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else ""
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
-    """The class of the notebook whose object a method is called on: `self.save`, or a name for what it makes."""
+    """Return the notebook's class on whose object a method is called: on `self`, or on a name for such an object."""
     if not isinstance(node, cst.Attribute):
         return None
     made, bound = tree.value(node.value), tree.definition(node.value)
@@ -920,11 +920,11 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
 
 
 def small_statements(node: cst.CSTNode) -> Sequence[cst.BaseSmallStatement]:
-    """The statements of a line, or of a suite that follows its colon on the same line."""
+    """Return the statements of a line, or of a suite that follows its colon on the same line."""
     return node.body if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ()
 
 
 def head(statement: cst.CSTNode) -> cst.CSTNode:
-    """A statement's first node in the text: its first decorator, where it has one."""
+    """Return a statement's first node in the text: its first decorator, if it has one."""
     decorators = getattr(statement, "decorators", ())
     return decorators[0] if decorators else statement

@@ -77,7 +77,7 @@ def goes_on(plan: Plan, ends: Sequence[End], options: Options, whole: Run) -> No
         assert set(codes) == {143} if end.signal == "SIGTERM" else any(codes), (end, codes)
     last = runs[-1]
     assert not last.stopped
-    assert [rank.code for rank in last.ranks] == [0] * len(last.ranks), last.ranks[0].said
+    assert [rank.code for rank in last.ranks] == [0] * len(last.ranks), last.ranks[0].stderr
     expected, found = logged([whole]), logged(runs)
     assert len(logged([last])) < len(expected), "it begins anew"
     assert found.keys() == expected.keys()

@@ -125,7 +125,7 @@ dist.destroy_process_group()
         parent,
         tmp_path,
     )
-    assert [rank.code for rank in both.job.ranks] == [0, 0], both.job.ranks[0].said
+    assert [rank.code for rank in both.job.ranks] == [0, 0], both.job.ranks[0].stderr
     absent = {event.name: event.package for event in both.one.seen(events.StandIn)}
     assert absent == {"no_such_package_at_all": True, "wandb": False}
     assert texts(answer(both, "each file, program")[2]) == {"a run of wandb is begun by ranks 0, 1"}

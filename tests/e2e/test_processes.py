@@ -52,7 +52,7 @@ def play(starter: Parent, folder: Path, rank: int | None, text: str = SCRIPT) ->
         environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "HF_HOME": str(folder / "hf")}
     environ["NB2DDP_REHEARSAL"] = json.dumps(about | {"unsloth": ""})
-    return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank or 0))
+    return starter.start("play", str(script), environment=environ, folder=folder, output=folder / str(rank or 0))
 
 
 def test_each_has_its_own(starter: Parent, tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, 
     target.parent.mkdir(parents=True, exist_ok=True)
     request = {"kind": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
     environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
-    said = folder / target.name
-    process = parent().start("build", json.dumps(request), environment=environ, folder=folder, said=said)
-    assert process.wait() == 0, said.with_suffix(".err").read_text()
+    output = folder / target.name
+    process = parent().start("build", json.dumps(request), environment=environ, folder=folder, output=output)
+    assert process.wait() == 0, output.with_suffix(".err").read_text()
     return target, origin_of(target)
 
 

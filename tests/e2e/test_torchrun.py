@@ -107,7 +107,7 @@ def test_environment_is_that_of_torchrun(starter: Parent, tmp_path: Path) -> Non
 
 def test_processes_meet_in_a_store_of_the_launcher(starter: Parent, tmp_path: Path) -> None:
     done = rehearsed(MEETS, starter, tmp_path)
-    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[1].said
+    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[1].stderr
 
 
 def test_failure_of_one_ends_the_others(starter: Parent, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_failure_of_one_ends_the_others(starter: Parent, tmp_path: Path) -> None
     done = rehearsed(FAILS, starter, tmp_path)
     assert time.monotonic() - start < 90
     assert [rank.code for rank in done.ranks] == [None, 1]
-    assert "the data is gone" in done.ranks[1].said
+    assert "the data is gone" in done.ranks[1].stderr
 
 
 def test_processes_end_well_while_gloo_still_frees_tensors(starter: Parent, tmp_path: Path) -> None:
     done = rehearsed(SLOW_THREAD, starter, tmp_path)
-    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[0].said
+    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[0].stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp import Options
-from nb2ddp.codes import INTERNAL_SAID
+from nb2ddp.codes import INTERNAL_MESSAGE
 from nb2ddp.project.files import Job
 from nb2ddp.project.pool import run
 from tests.command import Command, files
@@ -138,7 +138,7 @@ class TestFaults:
         assert len(results) == 5
         assert {job.script.name for job in jobs if job.script.exists()}.isdisjoint({"4.py"})
         assert results[4].failure is not None
-        assert results[4].failure.message == INTERNAL_SAID.format("a converting process died")
+        assert results[4].failure.message == INTERNAL_MESSAGE.format("a converting process died")
 
 
 class TestSharedFolder:

@@ -1,4 +1,4 @@
-"""Say which of some packages an environment has: `python about.py NAME ...` prints their versions as JSON."""
+"""Find which packages an environment has: `python about.py NAME ...` prints their versions as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of those that can be imported; "" where nothing says which it is."""
+    """Return the versions of the packages that can be imported; "" if a version is unknown."""
     return {name: _version(name) for name in names if importlib.util.find_spec(name) is not None}
 
 

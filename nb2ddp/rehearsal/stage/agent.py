@@ -1,4 +1,4 @@
-"""Hold the store in which the processes of a job find each other, as torchrun itself does: `agent PORT`."""
+"""Run the store through which the processes of a job find each other, as torchrun does: `agent PORT`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 def main() -> int:
-    """Hold it until this process is killed.
+    """Run the store until this process is killed.
 
     Raises:
         torch.distributed.DistNetworkError: the port is taken.

@@ -1,7 +1,7 @@
-"""Run a script statement by statement; go back to a copy of the process where its made data lacked something.
+"""Run a script statement by statement; go back to a copy of the process if its made data lacked something.
 
-Before the first statement that loads a model or data, the process forks: the copy goes on, and where a statement ends
-with an exception from which something is learnt, the copy ends and another one goes on, with data that has it.
+Before the first statement that loads a model or data, the process forks, and the copy goes on. If a statement raises an
+exception from which something is learnt, the copy ends, and a new copy goes on with data that has what was missing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .nodes import every, imported, texts, used
 
 _AGAIN = 75  # the exit code of a copy that has learnt something
 _LATER = 20.0  # seconds of computation that a statement has after the last training
-_MOST, _LONGEST = 24, 120.0  # copies, and seconds after which there is no further one
+_MOST, _LONGEST = 24, 120.0  # copies, and seconds after which no further copy is made
 _LOADS = frozenset(
     "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
     "listdir walk Path chdir connect exists isfile isdir".split()
 )
-#: What a script asks about paths with.
+#: Functions with which a script looks for paths.
 _QUESTIONS = {
     "os.path": ("exists", "isfile", "isdir"),
     "pathlib": ("Path.exists", "Path.is_file", "Path.is_dir"),
     "glob": ("glob",),
 }
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-#: Methods that change nothing of what they are called on.
+#: Methods that do not change their receiver.
 _LOOKS = frozenset(
     "apply_chat_template batch_decode chat count decode describe encode fast_generate for_inference generate get head "
     "infer info items keys tail tolist transcribe values".split()
@@ -55,15 +55,15 @@ _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers"
 
 @dataclass
 class Attempts:
-    """One process's run of the script.
+    """The run of the script in one process.
 
     Args:
-        sources: what is made.
+        sources: makes missing data.
         source: the text of the script, as it is run.
-        is_alone: the run of one process, in which things are learnt; others run with what it has learnt.
-        names: the script's own.
-        gate: a file that is there once the run of one process has ended, or "": before the first statement that loads
-            something, another process waits for it.
+        is_alone: whether this is the run of one process, which learns; the others use what it has learnt.
+        names: the global names of the script.
+        gate: a file that exists once the run of one process has ended, or "". Other processes wait for it before the
+            first statement that loads something.
     """
 
     sources: Sources
@@ -81,7 +81,7 @@ class Attempts:
         """Run the script to its end.
 
         Raises:
-            BaseException: whatever it ends with, where nothing can be learnt from it and it cannot be passed over.
+            BaseException: the exception that ended it, if nothing can be learnt from it and it cannot be passed over.
         """
         tree = ast.parse(self.source, self.script)
         flags = sum(
@@ -118,7 +118,7 @@ class Attempts:
                     raise
 
     def _learn(self, error: BaseException) -> None:
-        """End this copy where the exception says what its data lacked."""
+        """End this copy if the exception says what its data lacked."""
         if not self.is_copy or isinstance(error, KeyboardInterrupt) or self.left <= 0:
             return
         if isinstance(error, SystemExit) and not error.code:
@@ -126,7 +126,7 @@ class Attempts:
         try:
             place = learn.place_of(error, self.script, self.source, self.schema)
             is_learnt = place is not None and learn.learn(place, self.sources.make, self.asked)
-        except Exception:  # whatever stands in the script: what it raised itself is told
+        except Exception:  # any failure here: the script's exception is reported instead
             is_learnt = False
         if not is_learnt:
             return
@@ -137,7 +137,7 @@ class Attempts:
         os._exit(_AGAIN)
 
     def _passes_over(self, statement: ast.stmt, error: BaseException, last: int) -> bool:
-        """Pass over a statement that training does not need; the other processes then do so, too."""
+        """Pass over a statement that training does not need, as other processes then do; return whether it did so."""
         if not self.is_alone or not isinstance(error, Exception):
             return False
         entries = learn.entries_of(error)
@@ -151,7 +151,7 @@ class Attempts:
         return True
 
     def _is_passed(self, statement: ast.stmt) -> bool:
-        """Whether the run of one process has passed over a statement, so that this one does, too."""
+        """Return whether the run of one process has passed over a statement, so that this process does so too."""
         return not self.is_alone and statement.lineno in self.schema.passed
 
     def _bind_nothing(self, statement: ast.stmt) -> None:
@@ -162,7 +162,7 @@ class Attempts:
         """Go on in a copy; the original waits, and makes further copies as long as they learn something."""
         self.left = _MOST
         end = time.monotonic() + _LONGEST
-        begin, said = self.log.size(), os.fstat(2).st_size if stat.S_ISREG(os.fstat(2).st_mode) else None
+        begin, stderr_size = self.log.size(), os.fstat(2).st_size if stat.S_ISREG(os.fstat(2).st_mode) else None
         there = set(_below("."))
         while True:
             child = os.fork()
@@ -176,9 +176,9 @@ class Attempts:
                 os._exit(code)
             self.left = self.left - 1 if time.monotonic() < end else 0
             self.log.cut(begin)
-            if said is not None:
-                os.ftruncate(2, said)
-                os.lseek(2, said, os.SEEK_SET)
+            if stderr_size is not None:
+                os.ftruncate(2, stderr_size)
+                os.lseek(2, stderr_size, os.SEEK_SET)
             self.schema.load()
             self.log.write(Learnt(self.schema.learnt))
             _remove([*(path for path in _below(".") if path not in there), *self.schema.files])
@@ -195,31 +195,31 @@ class Attempts:
             self.sources.make_known()
 
     def _import_libraries(self, tree: ast.Module) -> None:
-        """Import what the script takes from large libraries later on: every copy would do that again."""
+        """Import now what the script imports from large libraries later; otherwise every copy would import it again."""
         if any(name.split(".")[0] == "unsloth" for name, _ in imported(tree)) and "unsloth" not in sys.modules:
             return
         for module, name in imported(tree):
             if module.split(".")[0] in _LIBRARIES:
-                with contextlib.suppress(Exception):  # where the script imports it, it fails there
+                with contextlib.suppress(Exception):  # it fails again where the script imports it
                     getattr(importlib.import_module(module), name, None)
 
     def _note_question(self, original: Any, path: Any, *args: Any, **given: Any) -> Any:
-        """Remember a path that the script asks for and that is not there, without an exception."""
+        """Record a path that the script looks for and does not find, without an exception."""
         found = original(path, *args, **given)
         if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
             self.asked.append(os.fspath(path))
-            if learn.is_model(os.fspath(path)):  # which is not made
+            if learn.is_model(os.fspath(path)):  # a model is not made
                 self.log.write(Asked(os.fspath(path)))
         return found
 
 
 class TooLongError(Exception):
-    """A statement after the last training took its time."""
+    """A statement after the last training took too long."""
 
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End a statement after some seconds of computation; 0 for as long as it takes.
+    """End a statement after some seconds of computation; 0 sets no limit.
 
     Raises:
         TooLongError: in the statement.
@@ -241,7 +241,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _ended(child: int) -> int:
-    """The exit code of a copy; whoever asks this process where it is asks the copy."""
+    """Wait for a copy, and return its exit code; pass requests for stack traces on to the copy."""
     signal.signal(signal.SIGUSR1, lambda *_: os.kill(child, signal.SIGUSR1))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -264,7 +264,7 @@ def _remove(paths: list[str]) -> None:
 
 
 def _first_load(tree: ast.Module) -> ast.stmt | None:
-    """The first statement that may load a model or data, itself or by a function of the script's own."""
+    """Return the first statement that may load a model or data, itself or through a function of the script."""
     own = {each.name for each in tree.body if isinstance(each, _DEFINITIONS)}
     for statement in tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom, *_DEFINITIONS)):
@@ -281,12 +281,12 @@ def _trains(statement: ast.stmt) -> bool:
 
 
 def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> Iterator[ast.stmt]:
-    """The statements on which the trainings, or others, rest: what they read is bound, changed or written there."""
+    """Yield the backward slice of the trainings, or of others: statements that bind, change or write what it reads."""
     own = {each.name: _reads(each) for each in tree.body if isinstance(each, _DEFINITIONS)}
     read: set[str] = set()
     for statement in reversed(tree.body):
         if begins(statement) or _changed(statement) & read:
-            if isinstance(statement, ast.Assign):  # what they held before is read no more
+            if isinstance(statement, ast.Assign):  # their previous values are not read
                 read -= {each.id for each in statement.targets if isinstance(each, ast.Name)}
             read |= _reads(statement)
             while more := set[str]().union(*(own[name] for name in read & own.keys())) - read:
@@ -295,13 +295,13 @@ def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> I
 
 
 def rests_on(source: str, line: int) -> set[str]:
-    """The packages on which the statement at a line rests: it reads what comes of them."""
+    """Return the packages that the backward slice of the statement at a line imports."""
     needed = _needed(ast.parse(source), lambda each: each.lineno <= line <= (each.end_lineno or line))
     return {module.split(".")[0] for statement in needed for module, _ in imported(statement)}
 
 
 def _names(statement: ast.stmt, *operations: str) -> set[str]:
-    """The script's names on which the code of a statement, and of functions in it, has these operations."""
+    """Return the names to which the bytecode of a statement, and of functions in it, applies these operations."""
     codes = [compile(ast.Module([statement], []), "<statement>", "exec")]
     for code in codes:
         codes += (each for each in code.co_consts if isinstance(each, CodeType))
@@ -309,22 +309,22 @@ def _names(statement: ast.stmt, *operations: str) -> set[str]:
 
 
 def _reads(statement: ast.stmt) -> set[str]:
-    """The names that a statement, or a function in it, reads, and the files that it names."""
+    """Return the names that a statement, or a function in it, reads, and the files that it names."""
     return _names(statement, "LOAD_NAME", "LOAD_GLOBAL") | {*_files(statement)}
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds."""
+    """Return the names that a statement binds."""
     return _names(statement, "STORE_NAME", "STORE_GLOBAL")
 
 
 def _files(node: ast.AST) -> Iterator[str]:
-    """The files that a statement names, without their folders: it may write in the one that another reads in full."""
+    """Yield the files that a statement names, without folders: another statement may name the folder, too."""
     return (os.path.basename(text) for text in texts(node) if _FILE.fullmatch(text))
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds, those whose values it may change, and the files that it may write."""
+    """Return the names that a statement binds, those whose values it may change, and the files that it may write."""
     found = _bound(statement) | {*_files(statement)}
     for each in ast.walk(statement):
         root: ast.AST | None = None
@@ -340,7 +340,7 @@ def _changed(statement: ast.stmt) -> set[str]:
 
 
 def _is_own(error: BaseException, source: str) -> bool:
-    """Whether the script reads a name that it never binds."""
+    """Return whether the error is about a name that the script reads and never binds."""
     name = getattr(error, "name", None)
     if type(error) is not NameError or not name or hasattr(builtins, name):
         return False

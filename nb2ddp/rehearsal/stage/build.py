@@ -1,4 +1,4 @@
-"""Build one repository of the stand-in hub: `build REQUEST`, where the request is JSON: what `build` is given."""
+"""Build one repository of the stand-in hub: `build REQUEST`, where the request is JSON: the arguments of `build`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def build(kind: str, name: str, folder: str, **hints: Any) -> None:
-    """Make a repository in a folder, all of it or nothing; `FOLDER.origin` says what of it is real.
+    """Make a repository in a folder atomically, and write its origin to `FOLDER.origin`.
 
-    That is "hub" or "cache" where the real one was found there, else "stand-in".
+    The origin is "hub" or "cache" if the real repository was found there, else "stand-in".
 
     Args:
         kind: "models" or "datasets".
@@ -23,13 +23,13 @@ def build(kind: str, name: str, folder: str, **hints: Any) -> None:
     from . import real
 
     scratch = Path(f"{folder}.part")
-    shutil.rmtree(scratch, ignore_errors=True)  # of one that was stopped
+    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was stopped
     made = scratch / "real"
     made.mkdir(parents=True)
     try:
         origin = real.build(kind, name, made, **hints)
-    except Exception as error:  # whatever it is that is not to be had: a stand-in comes in its place
-        if kind == "datasets":  # that of rows is made where they are read
+    except Exception as error:  # a stand-in replaces anything that is not available
+        if kind == "datasets":  # the stand-in for rows is made where they are read
             shutil.rmtree(scratch)
             raise LookupError("neither the hub nor its cache has it") from error
         origin = "stand-in"
@@ -54,7 +54,7 @@ def main() -> int:
     """Build what the command line asks for.
 
     Returns:
-        0, or 1 where that is not possible; the last line on standard error says why.
+        0, or 1 if that is not possible; the last line on standard error says why.
     """
     try:
         build(**json.loads(sys.argv[2]))

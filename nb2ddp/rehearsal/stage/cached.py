@@ -18,13 +18,13 @@ from .log import Log
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _USER = {"type": "user", "id": "0", "name": "rehearsal", "fullname": "rehearsal", "email": "", "orgs": []}
 _TOKEN = {"auth": {"type": "access_token", "accessToken": {"displayName": "rehearsal", "role": "write"}}}
-#: What the hub's client sends.
+#: Methods with which the hub's client sends something.
 _SENDING = "create_repo create_branch create_commit upload_file upload_folder upload_large_folder".split()
 
 
 @functools.cache
 def repository(kind: str, name: str) -> str:
-    """The folder of a repository, once the rehearsal has built it; "" where there is no such repository.
+    """Return the folder of a repository, once the rehearsal has built it; "" if there is no such repository.
 
     Args:
         kind: "model", "dataset" or "space".
@@ -41,7 +41,7 @@ def repository(kind: str, name: str) -> str:
 
 
 def _find(original: Any, repo_id: str, *args: Any, **given: Any) -> Any:
-    """Let a function that downloads find everything in the cache, under whatever revision."""
+    """Let a function that downloads find everything in the cache, under any revision."""
     made = repository(given.get("repo_type") or "model", repo_id)
     if made and given.get("local_dir"):
         shutil.copytree(made, given["local_dir"], dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def _find(original: Any, repo_id: str, *args: Any, **given: Any) -> Any:
 
 
 def _take(api: ModuleType, log: Log) -> None:
-    """Answer for the hub where its client asks it for more than files."""
+    """Answer in place of the hub if its client asks for more than files."""
 
     def files(repo_id: str, repo_type: str | None) -> list[str]:
         made = repository(repo_type or "model", repo_id)
@@ -74,7 +74,7 @@ def _take(api: ModuleType, log: Log) -> None:
     }
     for name, answer in (answers | {name: functools.partial(send, name) for name in _SENDING}).items():
         wrap(api, f"HfApi.{name}", _instead, answer)
-        setattr(api, name, getattr(api.api, name))  # what the module offers was bound before
+        setattr(api, name, getattr(api.api, name))  # the module's functions were bound before
 
 
 def _instead(answer: Any, _: Any, *args: Any, **given: Any) -> Any:
@@ -82,7 +82,7 @@ def _instead(answer: Any, _: Any, *args: Any, **given: Any) -> Any:
 
 
 def lay(log: Log) -> None:
-    """Do so once the libraries have been imported."""
+    """Install these hooks once the libraries have been imported."""
     wrap("huggingface_hub.file_download", "hf_hub_download", _find)
     wrap("huggingface_hub._snapshot_download", "snapshot_download", _find)
     after_import("huggingface_hub.hf_api", lambda module: _take(module, log))

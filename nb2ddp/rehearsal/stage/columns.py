@@ -1,6 +1,6 @@
-"""What the text of a script says of its data: the columns that it reads, and what is in them.
+"""Find in the text of a script the columns of its data, and what is in them.
 
-A reader follows an expression back to the part of a row that it is: through subscripts and `.get`, loops and names.
+A reader resolves an expression to a part of a row, through subscripts, `.get`, loops and names.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .nodes import calls, constant, every, used
-from .shapes import EACH, SAID, Path, Shape, by_name, keyed, list_of, one_of
+from .shapes import CONTENT_KEYS, EACH, Path, Shape, by_name, keyed, list_of, one_of
 from .toml import tables
 
-_OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
-_ALL = "<batch>"  #: behind a column, all of its values in a batch
+_OF_ROWS = frozenset("map filter apply from_generator".split())  #: methods that call a function with each row
+_ALL = "<batch>"  #: after a column: all of its values in a batch
 _TABLES = tables(__file__)
 _PAIR = ("anchor", "positive")  #: any two texts are one
 
 
 class Reader:
-    """Tells which part of a row an expression is. Here every name is a row, and each element of a list the list."""
+    """Resolves an expression to a part of a row. Here every name is a row, and an element has the path of its list."""
 
     def name(self, name: str) -> Path | None:
-        """The path of a variable."""
+        """Return the path of a variable."""
         return ()
 
     def key(self, base: ast.expr, key: str) -> Path | None:
-        """The path of what an expression has under a key."""
+        """Return the path of the value of an expression under a key."""
         found = self.path(base)
         return None if found is None else (*found, key)
 
     def element(self, base: ast.expr) -> Path | None:
-        """The path of an element of an expression."""
+        """Return the path of an element of an expression."""
         return self.path(base)
 
     def path(self, node: ast.AST) -> Path | None:
-        """The path of an expression; None where it is no part of a row."""
+        """Return the path of an expression; None if it is not a part of a row."""
         match node:
             case ast.Name(id=name):
                 return self.name(name)
@@ -54,7 +54,7 @@ class Reader:
 
 
 def bound(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
-    """The names that a loop or an assignment binds, each with an expression, and whether to one of its elements."""
+    """Yield the names that a loop or an assignment binds, each with an expression, and whether to an element of it."""
     match node:
         case ast.For(target=target, iter=over) | ast.comprehension(target=target, iter=over):
             yield from ((name, values, True) for name, values in _loops(target, over))
@@ -63,7 +63,7 @@ def bound(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
 
 
 def _loops(target: ast.AST, over: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """The names that a loop binds, each with what it goes over; also through `enumerate` and `zip`."""
+    """Yield the names that a loop binds, each with its iterable; also through `enumerate` and `zip`."""
     match target, over:
         case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[given, *_]):
             yield from _loops(inner, given)
@@ -75,7 +75,7 @@ def _loops(target: ast.AST, over: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 class _RowReader(Reader):
-    """Reads a function that is given a row, or a batch of rows."""
+    """Reads a function that gets a row, or a batch of rows."""
 
     def __init__(self, row: str, is_batch: bool) -> None:
         self.names: dict[str, Path] = {row: ()}
@@ -95,7 +95,7 @@ class _RowReader(Reader):
         return found[:-1] if found[-1] == _ALL else (*found, EACH)
 
     def read(self, function: ast.AST, found: dict[str, Any]) -> None:
-        """Add the paths that a function reads: a tree of keys."""
+        """Add the paths that a function reads to a tree of keys."""
         for node in _in_order(function):
             for name, value, is_element in bound(node):
                 if (at := self.element(value) if is_element else self.path(value)) is not None:
@@ -106,7 +106,7 @@ class _RowReader(Reader):
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below one, as they are written; the loops of a comprehension before what it makes."""
+    """Yield the nodes below a node in source order; the loops of a comprehension come before its element."""
     below = list(ast.iter_child_nodes(node))
     for each in sorted(below, key=lambda child: not isinstance(child, ast.comprehension)):
         yield each
@@ -114,7 +114,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def read_of_rows(tree: ast.Module) -> dict[str, Shape]:
-    """The columns that functions of rows read, also with `.get`, which misses none, and what is read of these."""
+    """Return the columns, and their parts, that functions of rows read, also with `.get`, which raises nothing."""
     functions = {node.name: node for node in every(tree, ast.FunctionDef)}
     found: dict[str, Any] = {}
     for method, call in calls(tree):
@@ -130,12 +130,12 @@ def read_of_rows(tree: ast.Module) -> dict[str, Shape]:
 def _shaped(name: str, inner: dict[str, Any]) -> Shape:
     if EACH in inner:
         return list_of(_shaped(name, inner[EACH]))
-    inner = inner | {SAID[who]: inner.get(SAID[who], {}) for who in inner.keys() & SAID.keys()}
+    inner = inner | {CONTENT_KEYS[who]: inner.get(CONTENT_KEYS[who], {}) for who in inner.keys() & CONTENT_KEYS.keys()}
     return keyed(**{key: _shaped(key, below) for key, below in inner.items()}) if inner else by_name(name)
 
 
 def compared(tree: ast.Module) -> Iterator[tuple[str, Shape]]:
-    """Columns that the script compares with constants, or looks up in a table of its own."""
+    """Yield columns that the script compares with constants, or looks up in one of its dictionaries."""
     bound = [node for node in every(tree, ast.Assign) if isinstance(node.value, ast.Dict)]
     tables = {ast.unparse(node.targets[0]): node.value for node in bound}
     found: dict[str, list[Any]] = {}
@@ -154,7 +154,7 @@ def compared(tree: ast.Module) -> Iterator[tuple[str, Shape]]:
 
 
 def _column(node: ast.expr) -> str:
-    """The column, or the key of one, that an expression reads, also stripped or in other letters; else ""."""
+    """Return the column, or the key of one, that an expression reads, also stripped or in another case; else ""."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr != "get":
         if node.func.attr not in ("strip", "lower", "upper", "astype"):
             return ""
@@ -163,7 +163,7 @@ def _column(node: ast.expr) -> str:
 
 
 def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
-    """Values that pass a comparison, and some that do not where it asks for more or less."""
+    """Return values that pass a comparison; if it asks for more or less, also some that do not."""
     match operator, other:
         case ((ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()), ast.Constant(value=int(number) | float(number))):
             return [number - 1, number, number + 1]
@@ -175,7 +175,7 @@ def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
 
 
 def labels(tree: ast.Module) -> int:
-    """How many labels the script gives to a classifier, where it says so; else 2."""
+    """Return the number of labels that the script gives to a classifier, or 2."""
     held = {ast.unparse(each.targets[0]): each.value for each in every(tree, ast.Assign)}
     for given in (each.value for each in every(tree, ast.keyword) if each.arg == "num_labels"):
         count = 0
@@ -191,7 +191,7 @@ def labels(tree: ast.Module) -> int:
 
 
 def columns(tree: ast.Module) -> list[str]:
-    """The columns that a script's data has to have: those that it names, and those that its trainers read."""
+    """Return the columns that a script's data must have: those that it names, and those that its trainers read."""
     trainers = used(tree)
     read = [column for trainer, own in _TABLES["reads"].items() if trainer in trainers for column in own]
     named = list(dict.fromkeys([*_named(tree, makes_labels="SFTTrainer" in trainers), *read]))
@@ -199,16 +199,16 @@ def columns(tree: ast.Module) -> list[str]:
 
 
 def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
-    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are given.
+    """Yield names that may be columns: subscripts of rows, and arguments of methods of data and trainers.
 
-    A column that the script makes itself is none of its source's.
+    A column that the script makes itself is not a column of its source.
     """
     made = {*_made(tree)}
     no_column = {*_TABLES["no_columns"], *["labels"] * makes_labels}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := constant(node.slice)) and isinstance(node.ctx, ast.Load):
-            holder = ast.unparse(node.value)
-            if name not in made | no_column and "environ" not in holder and not holder.endswith(".metrics"):
+            container = ast.unparse(node.value)
+            if name not in made | no_column and "environ" not in container and not container.endswith(".metrics"):
                 yield name
         elif isinstance(node, ast.keyword) and node.arg in _TABLES["fields"] and (name := constant(node.value)):
             yield name
@@ -220,7 +220,7 @@ def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
 
 
 def _made(tree: ast.AST) -> Iterator[str]:
-    """What statements write into rows, and functions return in dictionaries, without reading it themselves."""
+    """Yield the keys that statements write into rows, or functions return in dictionaries, without reading them."""
     for node in ast.walk(tree):
         made: Iterable[ast.expr | None] = ()
         match node:

@@ -1,4 +1,4 @@
-"""Run a script on a machine without a GPU: "cuda" means the CPU, and what only a GPU can do is done otherwise."""
+"""Run a script on a machine without a GPU: "cuda" means the CPU, and operations that need a GPU are replaced."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from .hooks import after_import, wrap
 from .log import Log
 
 MEMORY = 16 * 2**30
-#: What `from_pretrained` of transformers takes for a GPU alone.
+#: Arguments of `from_pretrained` of transformers that are only for a GPU.
 _FOR_GPU = frozenset({"device_map", "load_in_4bit", "load_in_8bit", "max_memory", "quantization_config"})
 
 
-#: What is asked of a GPU and answers nothing.
+#: Functions of `torch.cuda` that do nothing here.
 _DONE = (
     "reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats "
     "ipc_collect synchronize set_device set_stream default_stream manual_seed_all set_rng_state set_rng_state_all"
@@ -25,7 +25,7 @@ _DONE = (
 
 
 def _here(value: Any) -> Any:
-    """The CPU for a CUDA device, however it is written, and for "cpu:0", which torch.load does not know."""
+    """Return "cpu" for a CUDA device in any form, and for "cpu:0", which torch.load does not know; else the value."""
     is_device = isinstance(value, str) or type(value).__name__ == "device"
     return "cpu" if is_device and str(value).split(":")[0] in ("cuda", "cpu") else value
 
@@ -49,10 +49,10 @@ def _gpus() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
-def told_to_script(answer: Callable[[], int], log: Log) -> Callable[[], int]:
-    """A question about GPUs that the script gets this answer to, and the libraries that there is none.
+def seen_by_script(answer: Callable[[], int], log: Log) -> Callable[[], int]:
+    """Return a function that gives the script this answer about GPUs, and tells libraries that there is no GPU.
 
-    They are not told of a GPU of this machine, which a script may show itself by `CUDA_VISIBLE_DEVICES`.
+    Libraries do not see a GPU of this machine, which a script may make visible with `CUDA_VISIBLE_DEVICES`.
     """
 
     def ask() -> int:
@@ -63,7 +63,7 @@ def told_to_script(answer: Callable[[], int], log: Log) -> Callable[[], int]:
 
 
 def _answer(torch: ModuleType, log: Log) -> None:
-    """Answer `torch.cuda`'s questions about the GPU of this process; those that work without a GPU stay."""
+    """Answer `torch.cuda`'s questions about the GPU of this process; functions that work without a GPU stay."""
     gpu = SimpleNamespace(name="No GPU", total_memory=MEMORY, major=8, minor=0, multi_processor_count=1)
     answers = {
         "get_device_properties": gpu,
@@ -80,7 +80,7 @@ def _answer(torch: ModuleType, log: Log) -> None:
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
     torch.cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", 0))
     for name, answer in (("is_available", lambda: True), ("device_count", _gpus)):
-        setattr(torch.cuda, name, told_to_script(answer, log))
+        setattr(torch.cuda, name, seen_by_script(answer, log))
     _keep_on_cpu(torch)
 
 
@@ -97,7 +97,7 @@ def _decode(_: Any, self: Any, value: Any, **__: Any) -> Any:
 
 
 def _encode(_: Any, self: Any, value: Any) -> Any:
-    """Encode one so."""
+    """Encode a sound without torchcodec."""
     import soundfile
 
     if not isinstance(value, dict) or value.get("array") is None:
@@ -108,19 +108,19 @@ def _encode(_: Any, self: Any, value: Any) -> Any:
 
 
 def train_here(arguments: Any) -> None:
-    """Let the arguments of a training ask for nothing of a GPU."""
+    """Make the arguments of a training ask for nothing that needs a GPU."""
     arguments.use_cpu = True
     if "8bit" in str(arguments.optim) or "paged" in str(arguments.optim):
         arguments.optim = "adamw_torch"
 
 
 def _join_on_cpu(original: Any, self: Any, cpu: bool = True, **given: Any) -> None:
-    """Let processes find each other on the CPU, also where a script takes it that there are GPUs."""
+    """Let processes find each other on the CPU, even if a script assumes that there are GPUs."""
     original(self, cpu=True, **given)
 
 
 def _load_on_cpu(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
-    """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
+    """Let transformers load a model without options for a GPU: its placement, quantisation, and attention kernels."""
     given = {name: value for name, value in given.items() if name not in _FOR_GPU}
     if "flash" in str(given.get("attn_implementation")):
         given["attn_implementation"] = "sdpa"
@@ -128,7 +128,7 @@ def _load_on_cpu(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
 
 
 def lay(log: Log) -> None:
-    """Do so once torch has been imported."""
+    """Install these hooks once the libraries have been imported."""
     wrap("transformers.modeling_utils", "PreTrainedModel.from_pretrained", _load_on_cpu)
     wrap("transformers.models.auto.auto_factory", "_BaseAutoModelClass.from_pretrained", _load_on_cpu)
     wrap("accelerate.state", "PartialState.__init__", _join_on_cpu)

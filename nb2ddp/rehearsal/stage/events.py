@@ -1,4 +1,4 @@
-"""What a process tells of itself: the kinds of events that `log` writes and a verdict reads."""
+"""The kinds of events of a process, which `log` writes and a verdict reads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Event:
     """Something that happened.
 
     Attributes:
-        line: of the script, or None.
-        helper: a process that this one has forked, such as one of a pool, has done it.
+        line: the line of the script, or None.
+        helper: whether a process that this one has forked, such as one of a pool, has done it.
     """
 
     line: int | None = field(default=None, kw_only=True)
@@ -26,22 +26,22 @@ class Event:
 
 
 def read(about: Mapping[str, Any]) -> Event:
-    """An event from what was written of it: its class as "kind", and its fields."""
+    """Return an event from its data in the log: its class as "kind", and its fields."""
     kind = KINDS.get(about["kind"], Event)
     return kind(**{each.name: about[each.name] for each in fields(kind) if each.name in about})
 
 
 @dataclass(frozen=True)
 class Call(Event):
-    """A call that needs every process begins."""
+    """A collective call begins."""
 
     name: str
-    size: int | None = None  #: of its tensor
+    size: int | None = None  #: elements of its tensor
 
 
 @dataclass(frozen=True)
 class Called(Event):
-    """Such a call has ended."""
+    """A collective call has ended."""
 
     name: str
 
@@ -59,7 +59,7 @@ class Train(Event):
     """A training begins."""
 
     epoch: int | None = None  #: samples of an epoch
-    samples: int = 0  #: of a step, of all processes
+    samples: int = 0  #: samples of a step, of all processes
     grouped: bool = False  #: rows are ordered by their length within the batch of each process
     rows: str = ""  #: a name for the data set's first rows
 
@@ -80,7 +80,7 @@ class OtherRows(Event):
 
 @dataclass(frozen=True)
 class Precision(Event):
-    """A loss is told as finely as this: the relative distance of two numbers of its type."""
+    """A loss has this precision: the relative distance of two numbers of its type."""
 
     value: float
 
@@ -90,9 +90,9 @@ class Reward(Event):
     """A reward is given to completions."""
 
     name: str
-    keys: list[str]  #: of the completions with their prompts
+    keys: list[str]  #: names of the completions with their prompts
     values: list[Any]
-    wrapped: bool = False  #: by the script, to draw alike in all processes
+    wrapped: bool = False  #: whether the script wraps it, to draw the same numbers in all processes
     at: int | None = None  #: the line that defines it
 
 
@@ -142,16 +142,16 @@ class Read(Event):
 
 @dataclass(frozen=True)
 class Need(Event):
-    """The script asks for something of its surroundings."""
+    """The script needs something from its surroundings."""
 
     what: str
     name: str
-    made: bool = False  #: it was not there, and is made
+    made: bool = False  #: whether it was missing, and is made
 
 
 @dataclass(frozen=True)
 class Asked(Event):
-    """The script asks in vain whether there is a file that is not made."""
+    """The script looks for a missing file, and the file is not made."""
 
     name: str
 
@@ -172,10 +172,10 @@ class Learnt(Event):
 
 @dataclass(frozen=True)
 class StandIn(Event):
-    """Something stands for what is not there."""
+    """A stand-in replaces something that is missing."""
 
     name: str
-    package: bool = False  #: one that could be installed
+    package: bool = False  #: whether it is a package that could be installed
 
 
 @dataclass(frozen=True)
@@ -196,21 +196,21 @@ class Clone(Event):
 
 @dataclass(frozen=True)
 class Connect(Event):
-    """Another machine is to be reached."""
+    """The script tries to reach another machine."""
 
     to: str
 
 
 @dataclass(frozen=True)
 class Server(Event):
-    """The rehearsal answers for a server that was not started."""
+    """The rehearsal answers in place of a server that was not started."""
 
     port: int
 
 
 @dataclass(frozen=True)
 class Serve(Event):
-    """The script listens at a port."""
+    """The script listens on a port."""
 
     port: int
 
@@ -235,13 +235,13 @@ class Passed(Event):
 
     error: str
     message: str
-    after: bool = False  #: behind the last training
-    own: bool = False  #: it would fail anywhere
+    after: bool = False  #: whether it is after the last training
+    own: bool = False  #: whether it would fail anywhere
 
 
 @dataclass(frozen=True)
 class Left(Event):
-    """What goes on at the end of the process: names, and where the script has begun them."""
+    """What still runs at the end of the process: names, and the lines that started them."""
 
     threads: list[tuple[str, int | None]] = field(default_factory=list)
     programs: list[tuple[str, int | None]] = field(default_factory=list)
@@ -250,19 +250,19 @@ class Left(Event):
 
 @dataclass(frozen=True)
 class End(Event):
-    """The script ends; with an exception where there is an `error`.
+    """The script ends, with an exception if there is an `error`.
 
     Attributes:
-        code: the exit code; None of a process that has not told its end.
+        code: the exit code; None if the process has not recorded its end.
         inner: the innermost line of the script; `line` is the outermost.
-        error, message: of the exception.
-        ours: the rehearsal has raised it.
-        library: whose code has raised it, or "".
-        rests: the packages on which the failing statement rests.
-        raised: by a `raise`, an `assert` or an exit of the script itself.
+        error, message: the type and the message of the exception.
+        ours: whether the rehearsal has raised it.
+        library: the library whose code has raised it, or "".
+        rests: the packages on which the failed statement depends.
+        raised: whether a `raise`, an `assert` or an exit of the script itself has raised it.
         unknown: what the rehearsal does not know of a library, or "".
-        host: another machine that the rehearsal did not let it ask, or "".
-        refused: the rehearsal did not let it ask another machine, or write outside its folder.
+        host: another machine that the rehearsal did not let it reach, or "".
+        refused: whether the rehearsal did not let it reach another machine, or write outside its folder.
     """
 
     code: int | None = None

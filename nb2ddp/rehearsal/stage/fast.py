@@ -1,6 +1,6 @@
-"""Unsloth's names for the kinds that its CPU backend does not take, on transformers, PEFT and sentence-transformers.
+"""Stand-ins for what Unsloth's CPU backend does not support, on transformers, PEFT and sentence-transformers.
 
-What needs no GPU stays Unsloth's own: chat templates, training on responses only, the helpers of its data preparation.
+What needs no GPU is still from Unsloth: chat templates, training on responses only, and helpers for preparing data.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .log import Log
 from .nodes import every
 from .packages import Nothing
 
-#: What the CPU backend refuses, or what takes vLLM.
+#: Arguments that the CPU backend refuses, or that need vLLM.
 _FOR_GPU = frozenset("fast_inference load_in_4bit load_in_8bit unsloth_vllm_standby".split())
-_WHOLE = ("embed_tokens", "lm_head")  #: trained in full, as Unsloth does, also where they are asked for with LoRA
+_WHOLE = ("embed_tokens", "lm_head")  #: trained in full, as with Unsloth, even if LoRA is asked for
 
 
 def _as_processor(tokenizer: Any) -> Any:
-    """A tokenizer that may be asked as the processor of a model that is given texts alone."""
+    """Return a tokenizer with the interface of a processor, for a model that gets only texts."""
     base = type(tokenizer)
 
     def apply(self: Any, conversation: Any, **kwargs: Any) -> Any:
@@ -46,19 +46,19 @@ def _as_processor(tokenizer: Any) -> Any:
 
 
 def _offered(name: str) -> str:
-    """What a model is asked for by: of a folder that is not there, an id, for which there is a stand-in."""
+    """Return the name to load a model by: for a missing folder, an id, which has a stand-in."""
     is_missing = name.startswith(("/", "./", "../", "~")) and not os.path.exists(name)
     return f"local/{os.path.basename(os.path.normpath(name))}" if is_missing else name
 
 
 class Fast:
-    """Stands for every `Fast*Model`."""
+    """The stand-in for every `Fast*Model`."""
 
     @staticmethod
     def from_pretrained(
         model_name: str, *_: Any, auto_model: Any = None, num_labels: int | None = None, **given: Any
     ) -> Any:
-        """The model in float32 on the CPU, and its tokenizer."""
+        """Return the model in float32 on the CPU, and its tokenizer."""
         import transformers
 
         transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
@@ -69,17 +69,17 @@ class Fast:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
         model = loader.from_pretrained(model_name, dtype="float32", **extra)
         if "Classification" in type(model).__name__:
-            model.accepts_loss_kwargs = False  # as Unsloth does: its loss is a mean, whatever the accumulation
+            model.accepts_loss_kwargs = False  # as with Unsloth: its loss is a mean for any accumulation
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_name)
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
-        tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
-        model.gradient_checkpointing_enable = lambda *_, **__: None  # it saves the memory of a GPU
+        tokenizer.tokenizer = tokenizer  # a script may expect a processor, which has it
+        model.gradient_checkpointing_enable = lambda *_, **__: None  # it only saves memory of a GPU
         return _equipped(model, bool(given.get("fast_inference"))), tokenizer
 
     @staticmethod
     def get_peft_model(model: Any, r: int = 16, target_modules: Any = None, **given: Any) -> Any:
-        """The model with LoRA on the named modules that it has, else on all linear ones."""
+        """Return the model with LoRA on those named modules that it has, else on all linear ones."""
         import peft
         import transformers
 
@@ -99,21 +99,21 @@ class Fast:
 
     @staticmethod
     def for_inference(model: Any, *_: Any, **__: Any) -> Any:
-        """The model, ready to generate."""
+        """Return the model, ready to generate."""
         return model.eval()
 
     @staticmethod
     def for_training(model: Any, *_: Any, **__: Any) -> Any:
-        """The model, ready to train."""
+        """Return the model, ready to train."""
         return model.train()
 
 
 def _loader(name: str, asked: Any) -> Any:
-    """What loads a model, or an adapter of one: with its tower where it sees, unless one class is asked for."""
+    """Return the class that loads a model or its adapter, with its vision tower if any, unless a class is given."""
     import peft
     import transformers
 
-    with contextlib.suppress(ValueError, OSError):  # no adapter
+    with contextlib.suppress(ValueError, OSError):  # it is not an adapter
         name = peft.PeftConfig.from_pretrained(name).base_model_name_or_path
     sees = hasattr(transformers.AutoConfig.from_pretrained(name), "vision_config")
     if asked is not None and not (sees and asked.__name__.startswith("Auto")):
@@ -122,7 +122,7 @@ def _loader(name: str, asked: Any) -> Any:
 
 
 def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
-    """The modules that get LoRA: those that were asked for, or all; of a model that sees, as Unsloth chooses them."""
+    """Return the modules that get LoRA: those that were asked for, or all; for a vision model, Unsloth's choice."""
     if not hasattr(model.config, "vision_config"):
         return asked or "all-linear"
     chosen = {name: value for name, value in given.items() if name.startswith("finetune_")}
@@ -135,11 +135,11 @@ def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
 
 
 class FastSeeing(Fast):
-    """Stands for those whose models may see: a processor comes with them."""
+    """The stand-in for the classes whose models may use pictures, and come with a processor."""
 
     @staticmethod
     def from_pretrained(*args: Any, **given: Any) -> Any:
-        """The model, and its processor; a tokenizer in its place where the model is one of text."""
+        """Return the model and its processor, or a tokenizer instead if it is a text model."""
         from transformers import AutoProcessor
 
         model, tokenizer = Fast.from_pretrained(*args, **given)
@@ -152,18 +152,18 @@ class FastSeeing(Fast):
 
 
 class FastSentence(Fast):
-    """Stands for `FastSentenceTransformer`."""
+    """The stand-in for `FastSentenceTransformer`."""
 
     @staticmethod
     def from_pretrained(model_name: str, *_: Any, **__: Any) -> Any:
-        """A sentence encoder on the CPU."""
+        """Return a sentence encoder on the CPU."""
         from sentence_transformers import SentenceTransformer
 
         return _with_ways_to_save(SentenceTransformer(model_name, device="cpu"))
 
     @staticmethod
     def get_peft_model(model: Any, *args: Any, **given: Any) -> Any:
-        """The encoder with LoRA."""
+        """Return the encoder with LoRA."""
         import peft
         import transformers
 
@@ -177,16 +177,16 @@ class FastSentence(Fast):
 
 
 class SyntheticData(Nothing):
-    """Stands for `SyntheticDataKit`, which starts a server of vLLM: what it would make is not made."""
+    """The stand-in for `SyntheticDataKit`, which starts a vLLM server; this class makes no data."""
 
     def chunk_data(self, filename: str) -> list[str]:
-        """The names of three parts of a file."""
+        """Return the names of three parts of a file."""
         stem, dot, kind = filename.rpartition(".")
         return [f"{stem}_{i}{dot}{kind}" for i in range(3)]
 
 
 def _equipped(model: Any, engine: bool) -> Any:
-    """The model with what Unsloth adds to one: other ways to save it, and with an engine vLLM's way to generate."""
+    """Return the model with what Unsloth adds: more ways to save it, and with an engine, vLLM's way to generate."""
     _with_ways_to_save(model)
     model.fast_generate = functools.partial(_generate_as_vllm, model) if engine else getattr(model, "generate", None)
     if engine:
@@ -196,7 +196,7 @@ def _equipped(model: Any, engine: bool) -> Any:
 
 
 def _with_ways_to_save(model: Any) -> Any:
-    """The model with those of Unsloth's ways to save it that it has not, each of which writes what it would itself."""
+    """Return the model with Unsloth's missing ways to save it: to a folder as `save_pretrained`; uploads do nothing."""
 
     def save(folder: Any, *_: Any, **__: Any) -> None:
         model.save_pretrained(folder)
@@ -210,7 +210,7 @@ def _with_ways_to_save(model: Any) -> Any:
 
 
 def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
-    """A few tokens for each prompt, in the shape of vLLM's answers."""
+    """Return a few tokens for each prompt, in the shape of vLLM's answers."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model.config._name_or_path)
@@ -225,10 +225,10 @@ def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
 
 
 def lenient(config: Any) -> None:
-    """Let a configuration pass over the fields that it does not have.
+    """Let a configuration ignore the fields that it does not have.
 
-    So do Unsloth's own on a GPU (`unsloth.models.rl_config_compat`), for fields of other versions, and for those that
-    Unsloth adds.
+    Unsloth's configurations do this on a GPU (`unsloth.models.rl_config_compat`), for fields of other versions, and for
+    fields that Unsloth adds.
     """
     known = set(config.__dataclass_fields__)
 
@@ -253,7 +253,7 @@ def _of_trl(ending: str, change: Callable[[Any], None]) -> None:
 
 
 def older_keywords(trainer: Any) -> None:
-    """Let a trainer take what Unsloth's takes on a GPU: `tokenizer`, and fields that its configuration has, or had
+    """Let a trainer accept what Unsloth's accepts on a GPU: `tokenizer`, and fields that its configuration has or had
     (`unsloth.trainer._backwards_compatible_trainer`).
     """
     known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
@@ -272,16 +272,16 @@ def older_keywords(trainer: Any) -> None:
 
 @functools.cache
 def _ever_taken() -> frozenset[str]:
-    """The arguments that some release of TRL's or transformers' trainers and configurations has taken."""
+    """Return the arguments that any release of TRL's or transformers' trainers and configurations has accepted."""
     releases = json.loads((Path(__file__).parents[2] / "fields.json").read_text(encoding="utf-8"))
     classes = (names for table in releases.values() for owner, names in table.items() if owner[:1].isupper())
     return frozenset(name for names in classes for name in names)
 
 
 def _take_lists(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Let a trainer take rows in a list, and Unsloth's collator of pictures."""
+    """Let a trainer accept rows in a list, and Unsloth's collator of pictures."""
     collator = kwargs.get("data_collator")
-    if _is_real(processor := getattr(collator, "processor", None)):  # TRL asks for it, too; Unsloth does not
+    if _is_real(processor := getattr(collator, "processor", None)):  # TRL needs it as an argument; Unsloth does not
         kwargs.pop("tokenizer", None)
         kwargs["processing_class"] = processor
     for name in ("train_dataset", "eval_dataset"):
@@ -293,7 +293,7 @@ def _take_lists(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
 def _format_batches(
     original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any
 ) -> Any:
-    """Let a formatting function give a list of texts, for a batch, as Unsloth asks on a GPU
+    """Let a formatting function return a list of texts for a batch, as Unsloth expects on a GPU
     (`unsloth_zoo.dataset_utils.sft_prepare_dataset`).
     """
     first = next(iter(dataset), None) if formatting is not None else None
@@ -305,8 +305,8 @@ def _format_batches(
 
 
 def _take_the_width_of_the_head(losses: ModuleType) -> None:
-    """Let a head that the script has cut give a loss, as with Unsloth (`unsloth_zoo.loss_utils`), whatever vocabulary
-    the configuration names.
+    """Compute the loss for the real width of a head, which the script may have cut, instead of the vocabulary of the
+    configuration, as Unsloth does (`unsloth_zoo.loss_utils`).
     """
     original = attribute(losses, "ForCausalLMLoss")
 
@@ -318,20 +318,20 @@ def _take_the_width_of_the_head(losses: ModuleType) -> None:
 
 
 def _end_no_texts(original: Any, self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
-    """Let TRL add no end to texts, as Unsloth adds none (`unsloth_zoo.dataset_utils.sft_prepare_dataset`)."""
+    """Let TRL add no end token to texts, as Unsloth adds none (`unsloth_zoo.dataset_utils.sft_prepare_dataset`)."""
     is_end = getattr(function, "__name__", "") == "add_eos" and function.__module__.startswith("trl.")
     return self if is_end else original(self, function, *args, **given)
 
 
 def _is_real(processor: Any) -> bool:
-    """Whether it is a processor, not a tokenizer in the place of one."""
+    """Return whether this is a processor, not a tokenizer in place of one."""
     from transformers import ProcessorMixin
 
     return isinstance(processor, ProcessorMixin)
 
 
 def _listed(rows: list[Any]) -> Any:
-    """A data set of what a script holds in a list, pictures included."""
+    """Return a data set of the rows that a script has in a list, including pictures."""
     from datasets import Dataset
 
     def given(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
@@ -362,18 +362,18 @@ def _extend(unsloth: ModuleType) -> None:
 
 
 def _see(original: Any, *args: Any, **given: Any) -> Any:
-    """Give a tokenizer in the place of each processor."""
+    """Give a tokenizer that `AutoProcessor` returns the interface of a processor."""
     found = original(*args, **given)
     return found if _is_real(found) else _as_processor(found)
 
 
 def _borrow(unsloth: ModuleType) -> None:
-    """Helpers of Unsloth that need no GPU, where the CPU backend leaves them out."""
+    """Add helpers of Unsloth that need no GPU if the CPU backend leaves them out."""
     of_rewards = ("check_python_modules", "create_locked_down_function", "execute_with_time_limit")
     homes = dict.fromkeys(of_rewards, "unsloth_zoo.rl_environments") | {"to_sharegpt": "unsloth.chat_templates"}
     for name, home in homes.items():
         if not hasattr(unsloth, name):
-            with contextlib.suppress(Exception):  # the helper is missing then, and the script says where
+            with contextlib.suppress(Exception):  # the helper is then missing, and the script fails where it uses it
                 setattr(unsloth, name, getattr(importlib.import_module(home), name))
 
 
@@ -401,7 +401,7 @@ def _without_gpu(load: Any) -> Any:
 
 @functools.cache
 def _taken_on_gpus() -> set[str]:
-    """The arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
+    """Return the arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
     file = metadata.distribution("unsloth").locate_file("unsloth/models/loader.py")
     text = Path(str(file)).read_text(encoding="utf-8")
     loaders = (each for each in every(ast.parse(text), ast.FunctionDef) if each.name == "from_pretrained")
@@ -409,7 +409,7 @@ def _taken_on_gpus() -> set[str]:
 
 
 def _make_no_gguf(log: Log, _: Any, model: Any, folder: Any, *__: Any, **___: Any) -> list[str]:
-    """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
+    """Write only the header of a GGUF file: for a real one, llama.cpp would have to be downloaded and built."""
     log.write(Program("llama.cpp, which makes GGUF files"))
     model.save_pretrained(folder)
     file = Path(folder) / "model.gguf"

@@ -1,7 +1,7 @@
-"""Data that is not there: made rows where a script loads a data set or a table, made files where it reads one.
+"""Make missing data: rows if a script loads a data set or a table, and files if it reads one.
 
-A data set is asked of the hub first, a file of its place; only what is found nowhere is made. `learn` asks for files,
-and the schema tells what rows hold.
+A data set is first looked for on the hub, and a file at its path. Only what is found nowhere is made. `learn` asks for
+files, and the schema describes the rows.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from .shapes import feature, png, sentences, wav
 
 _FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
 _READERS = "csv json parquet excel".split()
-_ROWS = 240  # of a file
+_ROWS = 240  # of a made file
 _IN_FOLDER = 4  # files of each kind, in a folder that is made
 _KINDS = "png jpg jpeg wav flac mp3 txt md json jsonl csv tsv parquet arrow".split()
 
 
 class Sources:
-    """Makes what one process reads.
+    """Makes the missing data that one process reads.
 
     Args:
-        log: where it is said what was missing.
-        schema: what rows hold.
+        log: the log that records what was missing.
+        schema: the contents of rows.
         root: the folder of the rehearsal, below which files may be made.
-        sample: a file of real rows, which every made source has, or "".
+        sample: a file of real rows for every made source, or "".
     """
 
     def __init__(self, log: Log, schema: Schema, root: str, sample: str = "") -> None:
         self.log, self.schema, self.root = log, schema, root
         self.sample = _sampled(sample) if sample else []
         text = Path(log.script).read_text(encoding="utf-8") if os.path.exists(log.script) else ""
-        said = re.findall(rf"\.({'|'.join(_KINDS)})\b", text)
-        self.kinds = list(dict.fromkeys(said)) or ["txt"]
+        extensions = re.findall(rf"\.({'|'.join(_KINDS)})\b", text)
+        self.kinds = list(dict.fromkeys(extensions)) or ["txt"]
         self.has_splits = re.search(r"\[[\"']train[\"']\]", text) is not None  # of a data set on disk
 
     def rows(self, name: str, count: int = 0) -> list[dict[str, Any]]:
-        """The rows of a source that is not there."""
+        """Return the rows of a missing source."""
         if self.sample:
             return (self.sample * (self.schema.rows // len(self.sample) + 1))[: count or self.schema.rows]
         return self.schema.made_rows(name.replace(os.getcwd(), ""), count)  # the same rows in the folder of each run
 
     def table(self, name: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
-        """The rows of a table."""
+        """Return the rows of a table."""
         for column in columns or ():
             self.schema.add((), str(column))
         wanted = columns or list(self.schema.columns)
@@ -66,7 +66,7 @@ class Sources:
         return [{column: row.get(column, "text") for column in wanted} for row in rows]
 
     def dataset(self, name: str, split: Any = None, *, streaming: bool = False) -> Any:
-        """A data set, or one for each split where none is asked for."""
+        """Return a data set, or one for each split if no split is asked for."""
         from datasets import Dataset, DatasetDict, Features, ReadInstruction
 
         self.log.write(Made(name))
@@ -83,7 +83,7 @@ class Sources:
         return made.to_iterable_dataset() if streaming else made
 
     def make(self, name: str) -> bool:
-        """Make a file or a folder that is not there; say whether that was possible."""
+        """Make a missing file or folder; return whether that was possible."""
         path = os.path.normpath(os.path.join(os.getcwd(), name))
         if not path.startswith(self.root + os.sep) or len(path) > 300 or "\0" in name:
             return False
@@ -96,13 +96,13 @@ class Sources:
         if found := re.search(r"made\d(?=\.\w+$)", path):  # one of the names that `learn` gives
             for n in range(_IN_FOLDER):
                 self._write(path.replace(found[0], f"made{n}"))
-        told = os.path.relpath(path, os.getcwd())
+        relative = os.path.relpath(path, os.getcwd())
         if not _kind(path):
             self._fill(path)
         elif not self._write(path):
             return False
-        self.schema.files.append(told)
-        self.log.write(Need("files", told, made=True))
+        self.schema.files.append(relative)
+        self.log.write(Need("files", relative, made=True))
         return True
 
     def make_known(self) -> None:
@@ -111,7 +111,7 @@ class Sources:
             self.make(name)
 
     def _fill(self, path: str) -> None:
-        """Make a folder of files, all of it or nothing: other ranks make it too, or read it already."""
+        """Make a folder of files atomically: other ranks may make it or read it at the same time."""
         scratch = f"{path}.{os.getpid()}.part"
         os.makedirs(scratch)
         for name in (f"made{number}.{kind}" for kind in self.kinds for number in range(_IN_FOLDER)):
@@ -122,7 +122,7 @@ class Sources:
             shutil.rmtree(scratch)
 
     def _write(self, path: str, into: str = "") -> bool:
-        """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
+        """Write a file of the kind that its suffix names, atomically; return False for an unknown kind."""
         into = into or path
         rng = random.Random(os.path.basename(path))
         made = _content(_kind(path), lambda: self.table(os.path.relpath(path, os.getcwd())), rng)
@@ -136,7 +136,7 @@ class Sources:
 
 
 def _sampled(path: str) -> list[dict[str, Any]]:
-    """The rows of a user's sample."""
+    """Return the rows of a user's sample."""
     import pandas  # type: ignore[import-untyped]
 
     kind = _kind(path)
@@ -154,7 +154,7 @@ def _kind(name: str) -> str:
 
 
 def _content(kind: str, table: Callable[[], list[dict[str, Any]]], rng: random.Random) -> str | bytes | None:
-    """What is in a file of a kind, of the rows of a table, or drawn; None for a kind that is not known."""
+    """Return the contents of a file: the rows of a table, or random contents; None for an unknown kind."""
     match kind:
         case "csv" | "tsv":
             import pandas
@@ -182,7 +182,7 @@ def _is_elsewhere(path: Any) -> bool:
 
 
 def _load_made(sources: Sources, original: Any, path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
-    """Let `load_dataset` give made rows where it finds nothing."""
+    """Let `load_dataset` return made rows if it finds nothing."""
     files = _first(given.get("data_files"))
     wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
     if path in _FORMATS and _is_elsewhere(files):
@@ -199,7 +199,7 @@ def _load_made(sources: Sources, original: Any, path: Any, name: Any = None, *ar
 def _load_made_from_disk(
     sources: Sources, split: str | None, original: Any, path: Any, *args: Any, **given: Any
 ) -> Any:
-    """Let a function that loads a data set from a folder which is not there make it, or one split of it."""
+    """Let a function that loads a data set from a missing folder return a made one, or one split of it."""
     with contextlib.suppress(FileNotFoundError):
         return original(path, *args, **given)
     sources.log.write(Need("files", str(path), made=True))
@@ -207,14 +207,14 @@ def _load_made_from_disk(
 
 
 def _first(files: Any) -> Any:
-    """The first of some data files."""
+    """Return the first of some data files."""
     while isinstance(files, (dict, list, tuple)) and files:
         files = next(iter(files.values() if isinstance(files, dict) else files))
     return files
 
 
 def _read_made(sources: Sources, original: Any, path: Any, *args: Any, **given: Any) -> Any:
-    """Let pandas read made rows at an address, and where what it needs to read a file is not installed."""
+    """Let pandas read made rows from an address, and if a package that it needs to read a file is not installed."""
     with contextlib.suppress(ImportError):
         if not _is_elsewhere(path):
             return original(path, *args, **given)
@@ -223,14 +223,14 @@ def _read_made(sources: Sources, original: Any, path: Any, *args: Any, **given: 
 
 
 def _select_what_is_there(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    """Let `select(range(n))` of more rows than any stand-in has give those that it has."""
+    """Let `select(range(n))` return all rows of a stand-in if n is more than any stand-in has."""
     if isinstance(indices, range) and indices.stop > MOST_ROWS >= len(self):
         indices = range(indices.start, len(self), indices.step)
     return original(self, indices, *args, **kwargs)
 
 
 def _keep_all(sources: Sources, original: Any, self: Any, *args: Any, **given: Any) -> Any:
-    """Let a filter that no made row passes let all pass, once the script was seen to end without rows."""
+    """Make a filter that no made row passes keep all rows, once the script has failed without rows."""
     found, table = original(self, *args, **given), self.obj if hasattr(type(self), "obj") else self
     is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
     # Libraries filter a data set for the script, a table for themselves.
@@ -240,7 +240,7 @@ def _keep_all(sources: Sources, original: Any, self: Any, *args: Any, **given: A
     return table
 
 
-#: What gives those rows of a table that something is true of.
+#: Functions that return the rows that meet a condition.
 _FILTERS = (
     ("pandas.core.frame", "DataFrame.__getitem__"),
     ("pandas.core.frame", "DataFrame.dropna"),
@@ -251,7 +251,7 @@ _FILTERS = (
 
 
 def lay(sources: Sources) -> None:
-    """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
+    """Make the files that are known to be missing, and let the libraries return made rows once they are imported."""
     sources.make_known()
     wrap("datasets.load", "load_dataset", _load_made, sources)
     whole = None if sources.has_splits else "train"

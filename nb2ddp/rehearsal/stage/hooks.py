@@ -1,4 +1,4 @@
-"""Act on a module once somebody has imported it, never earlier."""
+"""Act on a module once it has been imported, never earlier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AfterImport(MetaPathFinder):
         self.actions: dict[str, list[Callable[[ModuleType], None]]] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module as everybody does, with its loader calling what waits for it."""
+        """Find the module as usual; its loader then also calls the actions for it."""
         actions = self.actions.pop(name, None)
         spec = importlib.util.find_spec(name) if actions else None
         if not actions or not spec or not spec.loader:
@@ -41,7 +41,7 @@ _FINDER = AfterImport()
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action` with the module `name`, now or as soon as somebody else has imported it."""
+    """Call `action` with the module `name`, now or as soon as it has been imported."""
     if name in sys.modules:
         action(sys.modules[name])
         return
@@ -55,10 +55,10 @@ class UnknownError(Exception):
 
 
 def attribute(module: ModuleType, name: str) -> Any:
-    """What a library has under a dotted name, which is about to be changed.
+    """Return the attribute of a library under a dotted name, which is about to be changed.
 
     Raises:
-        UnknownError: it has no such thing: this version is not known to the rehearsal.
+        UnknownError: there is no such attribute: the rehearsal does not know this version.
     """
     found: Any = module
     for part in name.split("."):
@@ -69,13 +69,13 @@ def attribute(module: ModuleType, name: str) -> Any:
 
 
 def wrap(owner: Any, name: str, own: Callable[..., Any], *given: Any) -> None:
-    """Replace what a module or class has under a dotted name by a function that gets the original before its arguments.
+    """Replace an attribute of a module or class by a function that gets the original before its arguments.
 
     Args:
-        owner: the module or class, or the name of a module: this is changed once somebody has imported it.
-        name: of what is replaced.
-        own: the function in its place.
-        given: what that gets before the original.
+        owner: the module or class, or the name of a module, which is changed once it has been imported.
+        name: the dotted name of the attribute.
+        own: the new function.
+        given: further arguments for it, before the original.
 
     Raises:
         UnknownError: see `attribute`.
@@ -85,15 +85,15 @@ def wrap(owner: Any, name: str, own: Callable[..., Any], *given: Any) -> None:
         return
     attribute(owner, name)
     above, _, last = name.rpartition(".")
-    holder = attribute(owner, above) if above else owner
-    held = inspect.getattr_static(holder, last)
-    original = getattr(held, "__func__", held)  # of a method of a class, or of none
+    parent = attribute(owner, above) if above else owner
+    held = inspect.getattr_static(parent, last)
+    original = getattr(held, "__func__", held)  # the function of a classmethod or staticmethod
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return own(*given, original, *args, **kwargs)
 
-    setattr(holder, last, wrapped if held is original else type(held)(wrapped))
+    setattr(parent, last, wrapped if held is original else type(held)(wrapped))
 
 
 def _version(module: ModuleType) -> str:

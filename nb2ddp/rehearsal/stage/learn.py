@@ -1,7 +1,7 @@
-"""From the exception that ends a preparation to what its made rows and files lacked.
+"""Learn from the exception that ended a preparation what its made rows and files lacked.
 
-Only what the exception itself says is learnt: where it was raised, the values there, and which of them were made. What
-may be learnt of which exception is one table, `_REPAIRS`.
+The only source is the exception itself: where it was raised, the values there, and which of them were made. The table
+`_REPAIRS` says what may be learnt from each exception.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Place(Reader):
     """Where the script was when an exception was raised.
 
     Attributes:
-        node: the expression that raised it; None where it cannot be found.
-        frame: its names.
+        node: the expression that raised it; None if it cannot be found.
+        frame: the frame, with its names.
         tree: the script.
-        schema: what its rows hold.
-        error: the exception, or what it came of.
-        parents: of each node of the tree.
-        found: what the message says, as the row of `_REPAIRS` that is tried looks for it.
+        schema: the contents of its rows.
+        error: the exception, or one of its causes.
+        parents: the parent of each node of the tree.
+        found: the match of the pattern in the row of `_REPAIRS` that is tried.
     """
 
     node: ast.AST | None
@@ -58,7 +58,7 @@ class Place(Reader):
     found: Any = None
 
     def value(self, node: ast.AST) -> Any:
-        """The value of an expression that calls nothing; None of any other."""
+        """Return the value of an expression that calls nothing; None for any other."""
         if any(isinstance(each, (ast.Call, ast.Await, ast.Yield, ast.NamedExpr)) for each in ast.walk(node)):
             return None
         try:
@@ -68,7 +68,7 @@ class Place(Reader):
             return None
 
     def path(self, node: ast.AST) -> Path | None:
-        """Which part of a made row an expression is: by its value if that shows it, else by how it is written."""
+        """Return the part of a made row that an expression is: by its value if that shows it, else by its source."""
         if found := self.schema.maker.path(self.value(node)) or super().path(node):
             return found
         match node:
@@ -84,7 +84,7 @@ class Place(Reader):
         return None
 
     def name(self, name: str) -> Path | None:
-        """The path of a variable, from where a loop or an assignment binds it."""
+        """Return the path of a variable, from the loop or assignment that binds it."""
         for node in ast.walk(self._function()):
             for each, value, is_element in bound(node):
                 if each == name and is_element and (path := self._looped(value)):
@@ -94,20 +94,20 @@ class Place(Reader):
         return None
 
     def key(self, base: ast.expr, key: str) -> Path | None:
-        """The path of what an expression has under a key."""
+        """Return the path of the value of an expression under a key."""
         path = self.path(base)
         if path and self.schema.shape((*path, key)) is not None:
             return (*path, key)
         return (key,) if key in self.schema.columns else None
 
     def element(self, base: ast.expr) -> Path | None:
-        """The path of an element of an expression; of one of a batch, that of the column."""
+        """Return the path of an element of an expression; for a batch, the path of the column."""
         path = self.path(base)
         is_divisible = path and (self._is_list(path) or isinstance(self.value(base), str))
         return (*path, EACH) if path and is_divisible else path
 
     def kind(self, path: Path | None) -> str:
-        """The kind of shape that a part of a row has; "" of none."""
+        """Return the kind of shape of a part of a row; "" if it has none."""
         return str((self.schema.shape(path) or {}).get("kind", ""))
 
     def _looped(self, over: ast.expr) -> Path | None:
@@ -119,7 +119,7 @@ class Place(Reader):
         return self.kind(path) == "list"
 
     def _function(self) -> ast.AST:
-        """The function that the expression is in, or the script."""
+        """Return the enclosing function of the expression, or the script."""
         node = self.node
         while node is not None and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node = self.parents.get(node)
@@ -131,7 +131,7 @@ def _reads(node: ast.AST, name: str) -> bool:
 
 
 def place_of(error: BaseException, script: str, source: str, schema: Schema) -> Place | None:
-    """Where the script was, or None where the exception does not go through it."""
+    """Return where the script was; None if the exception did not pass through it."""
     entries = [each for each in entries_of(error) if each.tb_frame.f_code.co_filename == script]
     if not entries:
         return None
@@ -141,7 +141,7 @@ def place_of(error: BaseException, script: str, source: str, schema: Schema) -> 
 
 
 def entries_of(error: BaseException) -> Iterator[types.TracebackType]:
-    """The entries of an exception's traceback, the outermost first."""
+    """Yield the entries of an exception's traceback, the outermost first."""
     entry = error.__traceback__
     while entry is not None:
         yield entry
@@ -149,7 +149,7 @@ def entries_of(error: BaseException) -> Iterator[types.TracebackType]:
 
 
 def _node(entry: types.TracebackType, tree: ast.Module) -> ast.AST | None:
-    """The innermost expression or statement at which a frame was."""
+    """Return the innermost expression or statement at which a frame was."""
     line = entry.tb_lineno
     if sys.version_info >= (3, 11):
         positions = list(entry.tb_frame.f_code.co_positions())[entry.tb_lasti // 2]
@@ -162,12 +162,12 @@ def _node(entry: types.TracebackType, tree: ast.Module) -> ast.AST | None:
 
 
 def learn(place: Place, made: Callable[[str], bool], asked: list[str]) -> bool:
-    """Let the schema have what an exception says that it lacked.
+    """Add to the schema what it lacks according to an exception.
 
     Args:
         place: where it was raised.
-        made: makes a file that was not there, and returns whether that is possible.
-        asked: paths that the script asked for in vain, without an exception.
+        made: makes a missing file, and returns whether that is possible.
+        asked: paths that the script looked for and did not find, without an exception.
 
     Returns:
         Whether anything was learnt.
@@ -179,7 +179,7 @@ def learn(place: Place, made: Callable[[str], bool], asked: list[str]) -> bool:
             return True
         if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(place)):
             return True
-    # Columns that the script asks for in vain with `.get`, which raises nothing.
+    # Columns that the script does not find with `.get`, which raises nothing.
     unread = (each for each in read_of_rows(place.tree).items() if each[0] not in place.schema.columns)
     if sum(place.schema.put((name,), shape, "is asked for") for name, shape in unread):
         return True
@@ -193,7 +193,7 @@ def learn(place: Place, made: Callable[[str], bool], asked: list[str]) -> bool:
 
 
 def _repairs(place: Place) -> Iterator[Repair]:
-    """The repairs of the table that fit the exception."""
+    """Yield the repairs of the table that fit the exception."""
     kinds = {each.__name__ for each in type(place.error).__mro__}
     for kind, message, repair in _REPAIRS:
         place.found = re.search(message, _message(place.error)) if kinds & set(kind.split()) else None
@@ -202,17 +202,17 @@ def _repairs(place: Place) -> Iterator[Repair]:
 
 
 def is_model(path: str) -> bool:
-    """Whether a path is one of a model of the user's own, an adapter or a checkpoint: no file made here is one."""
+    """Return whether a path is one of a user's model, adapter or checkpoint: no file that is made here is one."""
     return re.search(r"(?i)lora|adapter|checkpoint|model|merged", os.path.basename(os.path.normpath(path))) is not None
 
 
 def _message(error: BaseException) -> str:
-    """The message of an exception; that of a KeyError without the quotes around it."""
+    """Return the message of an exception; for a KeyError, without the quotes around it."""
     return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and those that it came of."""
+    """Yield an exception and its causes."""
     seen = error
     while seen is not None:
         yield seen
@@ -220,7 +220,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _missing(place: Place) -> list[str]:
-    """The files that an exception says are not there; folders only where the script asks for what is in one."""
+    """Return the missing files that an exception names; folders only if the script asks for what is in one."""
     error = place.error
     given = getattr(error, "filename", None) or (_message(error) if isinstance(error, FileNotFoundError) else None)
     named = [os.fsdecode(given)] if isinstance(given, (str, bytes)) else []
@@ -231,7 +231,7 @@ def _missing(place: Place) -> list[str]:
 
 
 def _name_file(place: Place) -> bool:
-    """A text that was made is taken for the name of a file: of the kind that the package that opens it reads."""
+    """Handle a made text that is used as the name of a file, of the kind that the package that opens it reads."""
     name, kind = getattr(place.error, "filename", None), "txt"
     for entry in entries_of(place.error):
         file = entry.tb_frame.f_code.co_filename
@@ -240,7 +240,7 @@ def _name_file(place: Place) -> bool:
 
 
 def _name_files(name: str, kind: str, place: Place) -> bool:
-    """Let what a name was made of be one of a few that can be files; `kind` is theirs where the name has none."""
+    """Give the part of a row that a name came from a few names of files, of this kind if the name has none."""
     base = os.path.basename(name)
     path = place.schema.maker.path(base) or place.schema.maker.path(os.path.splitext(base)[0])
     if not path or place.kind(path) == "one of":
@@ -251,17 +251,17 @@ def _name_files(name: str, kind: str, place: Place) -> bool:
 
 
 def _add_split(place: Place) -> bool:
-    """A split of a data set that the script names."""
+    """Add a split of a data set that the script names."""
     return place.schema.set("splits", list(dict.fromkeys([*place.schema.splits, place.found[1]])), "")
 
 
 def _leave_whole(place: Place) -> bool:
-    """The script takes a data set that is not divided into splits."""
+    """Make data sets without splits, as the script expects."""
     return place.schema.set("is_whole", True, "data sets have no splits")
 
 
 def _give_key(place: Place) -> bool:
-    """A key is read of a text, or of a list; or an element of what is no list."""
+    """Handle a key that is read from a text or a list, or an element of something that is not a list."""
     if not isinstance(place.node, ast.Subscript):
         return False
     schema, path, key = place.schema, place.path(place.node.value), place.value(place.node.slice)
@@ -277,16 +277,16 @@ def _give_key(place: Place) -> bool:
 
 
 def _be_what_has(place: Place) -> bool:
-    """A method of another type is asked for: of the first type that has it."""
+    """Handle an attribute of another type: take the first type that has it."""
     if not isinstance(place.node, ast.Attribute):
         return False
-    asked, holder = place.node.attr, place.node.value
-    path, value = place.path(holder), place.value(holder)
-    if not path:  # numbers do not tell of which column they are
+    asked, receiver = place.node.attr, place.node.value
+    path, value = place.path(receiver), place.value(receiver)
+    if not path:  # numbers do not show their column
         return type(value) is int and hasattr(str, asked) and _make_texts(place)
     shapes: Iterable[tuple[type, Shape]] = (
         (str, plain()),
-        (dict, keyed(**{key: by_name(key) for key in _keys_of(holder, place)})),
+        (dict, keyed(**{key: by_name(key) for key in _keys_of(receiver, place)})),
         (list, list_of(plain())),
         (int, plain("integer")),
     )
@@ -301,24 +301,24 @@ def _be_what_has(place: Place) -> bool:
 
 
 def _keys_of(node: ast.AST, place: Place) -> list[str]:
-    """The keys that the script reads of an expression in the same function, with `.get`, which misses none."""
+    """Return the keys that the enclosing function reads from an expression with `.get`, which raises nothing."""
     getter = f"{ast.unparse(node)}.get"
     asked = (each for each in every(place._function(), ast.Call) if ast.unparse(each.func) == getter)
     return [key for each in asked for key in map(constant, each.args[:1]) if key is not None]
 
 
 def _make_number(place: Place) -> bool:
-    """A text that was made is read as a number, or a part of it is."""
+    """Handle a made text that is read as a number, in full or in part."""
     return place.schema.put(place.schema.maker.path(place.found[1]) or (), plain("digits"), "is a number")
 
 
 def _add_columns(place: Place) -> bool:
-    """A reward asks for columns of the data set by the names of its arguments."""
+    """Add the columns that a reward asks for by the names of its arguments."""
     return sum(place.schema.add((), name) for _, name in _QUOTED.findall(place.found[1])) > 0
 
 
 def _parts(node: ast.AST | None) -> list[ast.expr]:
-    """What an expression works on; last the value of a call, which may be what is looped over."""
+    """Return the operands of an expression; the value of a call comes last, as it may be the iterable of a loop."""
     match node:
         case ast.Call(args=args, keywords=keywords):
             return [*args, *(each.value for each in keywords), node]
@@ -332,7 +332,7 @@ def _parts(node: ast.AST | None) -> list[ast.expr]:
 
 
 def _be(shape: Shape, why: str, *types: type) -> Repair:
-    """A repair: the first part of a row on which an expression works, and that is none of these types, has a shape."""
+    """Return a repair: the first operand that is part of a row, and is of none of these types, gets the shape."""
 
     def repair(place: Place) -> bool:
         wrong = (each for each in _parts(place.node) if not isinstance(place.value(each), types))
@@ -342,7 +342,7 @@ def _be(shape: Shape, why: str, *types: type) -> Repair:
 
 
 def _make_texts(place: Place) -> bool:
-    """Let columns of whole numbers have texts: such that a file does not give them back as numbers."""
+    """Make columns of whole numbers hold texts that a file does not give back as numbers."""
     is_new, schema = False, place.schema
     for column, shape in list(schema.columns.items()):
         if shape["kind"] == "one of" and all(type(each) is int for each in shape["values"]):
@@ -353,13 +353,13 @@ def _make_texts(place: Place) -> bool:
 
 
 def _lengthen(place: Place) -> bool:
-    """A whole table has fewer rows than are taken."""
+    """Add rows if a table has fewer than the script takes."""
     schema, asked = place.schema, int(place.found[1] or place.found[2] or 0) + 1
     return schema.rows < _MOST_ROWS and schema.set("rows", max(2 * schema.rows, asked), "")
 
 
 def _have_element(place: Place) -> bool:
-    """A list has fewer elements than are read."""
+    """Add elements if a list has fewer than the script reads."""
     if not isinstance(place.node, ast.Subscript):
         return False
     path, index = place.path(place.node.value), place.value(place.node.slice)
@@ -370,7 +370,7 @@ def _have_element(place: Place) -> bool:
 
 
 def _have_key(place: Place) -> bool:
-    """A key of a row, a column, or an entry of the script's own table is missing."""
+    """Handle a missing key of a row, a missing column, or a missing entry of the script's own table."""
     key, schema, node = place.error.args[0], place.schema, place.node
     base = place.value(node.value) if isinstance(node, ast.Subscript) else None
     path = schema.maker.path(base)
@@ -392,12 +392,12 @@ def _have_key(place: Place) -> bool:
 
 
 def _is_written(name: str, place: Place) -> bool:
-    """Whether a text is one of the script's, or a name that a library asks for."""
+    """Return whether a text occurs in the script, or is a name that a library asks for."""
     return name in texts(place.tree) or not isinstance(place.node, ast.Subscript)
 
 
 def _have_columns(place: Place) -> bool:
-    """A library names columns that are not there: those that the script writes."""
+    """Add the missing columns that a library names and the script mentions."""
     written = {node.attr for node in every(place.tree, ast.Attribute)}
     for text in texts(place.tree):
         written |= {text, *re.findall(r"\{(\w+)\}", text)}
@@ -406,15 +406,15 @@ def _have_columns(place: Place) -> bool:
 
 
 def _add_label(place: Place) -> bool:
-    """A Trainer found nothing to compare with: the labels, which it reads without a word of the script's."""
+    """Add the labels, which a Trainer reads even if the script does not name them."""
     return place.schema.add((), "label")
 
 
 Repair: TypeAlias = Callable[[Place], bool]
 _IS_NUMBER, _IS_TEXT = _be(plain("number"), "is a number", int, float), _be(plain(), "is a text", str)
-#: What kind of exception, with what message, is repaired how; the first repair that changes anything is the one.
-#: Above stands what says most: a message that only one cause has, then the type that an expression should have had,
-#: then how many there should have been. A missing key comes last, as it may be one of anything.
+#: The kind of an exception, a pattern of its message, and a repair; the first repair that changes anything is used.
+#: The most specific come first: a message with only one cause, then the type that an expression should have had, then
+#: the number of elements that there should have been. A missing key comes last, as it may belong to anything.
 _REPAIRS: tuple[tuple[str, str, Repair], ...] = (
     ("OSError", "", _name_file),
     ("ValueError", r"""Unknown split ["'](\w+)""", _add_split),
@@ -422,14 +422,14 @@ _REPAIRS: tuple[tuple[str, str, Repair], ...] = (
     ("ValueError", "did not return a loss from the inputs", _add_label),
     ("TypeError", r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)", _add_columns),
     ("JSONDecodeError", "", _be({"kind": "json", "of": keyed()}, "is JSON")),
-    ("UndefinedError", "", _be(turns("role"), "is a conversation")),  # a chat template asks whose turn it is
+    ("UndefinedError", "", _be(turns("role"), "is a conversation")),  # a chat template asks for the role of a turn
     ("TypeError", r"indices must be integers|not subscriptable", _give_key),
     ("AttributeError", "", _be_what_has),
     ("ValueError", _OF_NUMBER, _make_number),
     ("TypeError", "must be real number|not supported|unsupported operand|multiply sequence", _IS_NUMBER),
     ("TypeError", "sequence item", _be(list_of(plain()), "is a list of texts")),
     ("TypeError", "concatenate str|expected (string|str)|must be (a )?str|not list|dict found", _IS_TEXT),
-    ("TypeError", "int found", _make_texts),  # in a library: whichever it is
+    ("TypeError", "int found", _make_texts),  # in a library: the column is unknown
     ("TypeError", "is not iterable", _be(list_of(plain()), "is a list", list, dict)),
     ("Exception", r"(?i)^(?!.*out of bounds for size 0).*(?:index (\d+) out of range|invalid key: (\d+))", _lengthen),
     ("Exception", "(?i)()()larger sample than population|exceed", _lengthen),

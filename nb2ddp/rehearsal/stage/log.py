@@ -1,4 +1,4 @@
-"""What a process has seen, one JSON object a line, written as it happens: a killed process has told all it knew."""
+"""Write a process's events at once, one JSON object a line, so that a killed process leaves a complete log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from . import hooks
 from .events import Event
 
-#: Folders of code that is not the user's, wherever they lie.
+#: Folders, at any place, of code that is not the user's.
 _INSTALLED = ("unsloth_compiled_cache", "site-packages")
 
 
@@ -24,36 +24,36 @@ class Log:
         self.is_silent = False
 
     def watch(self, script: str) -> None:
-        """Take what this script and the files beside it call for the user's own."""
+        """Count calls from this script and from files next to it as the user's own."""
         self.script = script
         self._beside = os.path.dirname(os.path.abspath(script)) + os.sep
 
     def open(self, file: str, script: str) -> None:
-        """Begin to write.
+        """Open the log.
 
         Args:
-            file: where the lines go.
-            script: the path of the script, whose lines are the places that events name.
+            file: the file for the lines.
+            script: the path of the script; the line of an event is one of the script.
         """
         self.watch(script)
         self._pid = os.getpid()
         self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def adopt(self) -> None:
-        """Go on in a copy of the process that has opened it, as that process."""
+        """Continue the log in a copy of the process that opened it."""
         self._pid = os.getpid()
 
     def size(self) -> int:
-        """Where the next line begins."""
+        """Return the offset at which the next line begins."""
         return os.fstat(self._to).st_size
 
     def cut(self, size: int) -> None:
-        """Forget what was written behind this place."""
+        """Remove what was written after this offset."""
         os.ftruncate(self._to, size)
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Write nothing meanwhile: the rehearsal acts, not the script."""
+        """Write nothing within this block, in which the rehearsal acts, not the script."""
         self.is_silent = True
         try:
             yield
@@ -61,7 +61,7 @@ class Log:
             self.is_silent = False
 
     def place(self) -> int | None:
-        """The innermost line of the script that is running in this thread, or None."""
+        """Return the innermost line of the script that is running in this thread, or None."""
         frame = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self.script:
@@ -70,10 +70,10 @@ class Log:
         return None
 
     def is_asked(self, *between: str) -> bool:
-        """Whether the user's own code, of the script or of a file beside it, calls the function that calls this one.
+        """Return whether the user's code, in the script or a file next to it, calls the function that calls this one.
 
         Args:
-            between: files, or folders of them, whose functions may stand between the two, as imports and hooks may.
+            between: files or folders whose functions may be between the two, as imports and hooks may.
         """
         frame: Any = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__, *between)):
@@ -83,9 +83,9 @@ class Log:
         return bool(self.script) and (file == self.script or is_beside)
 
     def write(self, event: Event) -> None:
-        """Append an event, at the script's running line where it names none."""
+        """Append an event; without a line, it gets the script's running line."""
         if self.is_silent:
             return
-        told = {"kind": type(event).__name__, **vars(event), "line": event.line or self.place()}
-        told["helper"] = os.getpid() != self._pid  # forked by a loader or a pool: it acts for its parent
-        os.write(self._to, (json.dumps(told, default=str) + "\n").encode())
+        entry = {"kind": type(event).__name__, **vars(event), "line": event.line or self.place()}
+        entry["helper"] = os.getpid() != self._pid  # forked by a loader or a pool: it acts for its parent
+        os.write(self._to, (json.dumps(entry, default=str) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Small models under any id of the hub: the family that the id names, two layers, random weights of one seed."""
+"""Make small models for any id of the hub: the family that the id names, two layers, random weights of one seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONTENT = (
 
 
 def _template(name: str) -> str:
-    """The template of a chat."""
+    """Return the chat template of this name."""
     about: dict[str, str] = _TABLES["chats"][name]
     if "whole" in about:
         return about["whole"].replace("CONTENT", _CONTENT)
@@ -37,7 +37,7 @@ def _template(name: str) -> str:
 
 
 class Model(NamedTuple):
-    """A family of transformers, the tokens that begin and end a text, its chats, and further settings."""
+    """A family of transformers, the tokens that begin and end a text, its chat template, and further settings."""
 
     family: str
     begin: str | None
@@ -47,14 +47,14 @@ class Model(NamedTuple):
 
 
 def model_of(name: str) -> Model:
-    """The kind of model that an id of the hub names; a Llama where it names none."""
+    """Return the kind of model that an id of the hub names; a Llama if it names none."""
     about = next(each for each in _TABLES["families"] if re.search(each["id"], name.lower()))
     chat = _template(about.get("chat", "chatml"))
     return Model(about["family"], about.get("begin"), about["end"], chat, about.get("settings"))
 
 
 def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTokenizerFast:
-    """A tokenizer of single bytes, without merges, and the special tokens; `named` are further ones with a name."""
+    """Return a tokenizer of single bytes, without merges, with special tokens; `named` are further ones with a name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -78,7 +78,7 @@ def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTo
 
 
 def config(model: Model, words: PreTrainedTokenizerFast) -> PretrainedConfig:
-    """The family's usual configuration, made small."""
+    """Return the family's usual configuration, made small."""
     from transformers import AutoConfig
 
     usual = AutoConfig.for_model(model.family)
@@ -92,7 +92,7 @@ def config(model: Model, words: PreTrainedTokenizerFast) -> PretrainedConfig:
 
 
 def build_model(name: str, folder: Path) -> None:
-    """Make the model that stands for `name` in `folder`."""
+    """Make the stand-in for the model `name` in `folder`."""
     import torch
     import transformers
 

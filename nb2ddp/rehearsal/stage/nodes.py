@@ -1,4 +1,4 @@
-"""What stands in the text of a script, as Python's own parser gives it."""
+"""Search the syntax tree of a script."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ Kind = TypeVar("Kind", bound=ast.AST)
 
 
 def every(tree: ast.AST, kind: type[Kind]) -> Iterator[Kind]:
-    """The nodes of a kind."""
+    """Yield the nodes of a kind."""
     return (node for node in ast.walk(tree) if isinstance(node, kind))
 
 
 def constant(node: ast.AST | None) -> str | None:
-    """The text that an expression is, where it is a constant."""
+    """Return the text of an expression if it is a string constant, else None."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def texts(tree: ast.AST) -> list[str]:
-    """All such texts."""
+    """Return the texts of all string constants."""
     return [node.value for node in every(tree, ast.Constant) if isinstance(node.value, str)]
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every call, with the last name of what is called."""
+    """Yield every call, with the last name of its function."""
     return ((_last_name(call.func), call) for call in every(tree, ast.Call))
 
 
 def used(tree: ast.AST) -> set[str]:
-    """The last name of everything that is called, or is the base of a class."""
+    """Return the last name of every function that is called, and of every base class."""
     bases = (base for node in every(tree, ast.ClassDef) for base in node.bases)
     return {name for name, _ in calls(tree)} | {*map(_last_name, bases)}
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Every import: the module, and the name that is taken from it, or ""."""
+    """Yield every import: the module, and the name that is imported from it, or ""."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((each.name, "") for each in node.names)

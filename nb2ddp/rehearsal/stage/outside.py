@@ -1,4 +1,4 @@
-"""Watch what the script does to files, programs and the network; what leaves the rehearsal's folder is not done."""
+"""Watch what the script does to files, programs and the network; prevent what goes beyond the rehearsal's folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .hooks import wrap
 from .log import Log
 from .toml import tables
 
-#: What names of secrets have in them.
+#: Words in the names of secrets.
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 _CLONE = re.compile(
     r"git clone\b(?:\s+-\S+(?:\s+\d+)?)*\s+(\S+?([^/\s]+?)(?:\.git)?/?)(?:\s+([^-;&|\s]\S*))?\s*(?:$|[;&|])"
-)  # its address, the last part of that, and the folder where one is given
-#: What launchers set for each process, and what a script's setup block asks for.
+)  # its address, the last part of the address, and the folder if one is given
+#: Variables that launchers set for each process, and that a script's setup block reads.
 LAUNCHED = re.compile(
     r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|UNSLOTH_(FSDP2|TP_SIZE))$|MASTER_|TORCHELASTIC|ACCELERATE_"
 )
@@ -38,7 +38,7 @@ class RefusedWriteError(PermissionError):
 
 
 class RefusedHostError(ConnectionRefusedError):
-    """The script asks another machine, `host`."""
+    """The script contacts another machine, `host`."""
 
     def __init__(self, host: str) -> None:
         super().__init__(f"a rehearsal reaches nothing outside this machine: {host}")
@@ -50,11 +50,11 @@ class Outside:
     """The hooks of one process.
 
     Args:
-        log: where events go.
+        log: the log for events.
         root: the folder of the rehearsal: nothing is written elsewhere.
-        work: the working folder of the run: who writes what below it is recorded.
-        is_trusted: the script may do to the outside what it wants.
-        server: the port of what answers for servers that were not started.
+        work: the working folder of the run: every write below it is recorded.
+        is_trusted: whether the script may affect anything outside.
+        server: the port of the server that replaces those that were not started.
         beside: the folder of the script, which may have a checkout of a repository that the script clones.
     """
 
@@ -67,7 +67,7 @@ class Outside:
 
     def __post_init__(self) -> None:
         self.busy = False
-        self.marker = f"{os.path.dirname(self.work)}/programs"  # there once a process has asked for a program
+        self.marker = f"{os.path.dirname(self.work)}/programs"  # exists once a process has asked for a program
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(self.work) for name in names}
 
@@ -98,9 +98,9 @@ class Outside:
             self.busy = False
 
     def _changes(self, kind: Any, path: Any, folder: int = -1) -> None:
-        """Note a change of a path; refuse it outside the rehearsal's folder.
+        """Record a change of a path; refuse it outside the rehearsal's folder.
 
-        A path below an open `folder` is part of the change of a whole tree, which has been noted.
+        A path below an open `folder` is part of the change of a whole tree, which has been recorded.
         """
         if not isinstance(path, (str, bytes, os.PathLike)) or folder != -1:
             return
@@ -112,7 +112,7 @@ class Outside:
 
     def _opens(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
-            if not os.path.isdir(path):  # the folder of a temporary file, which tempfile names first
+            if not os.path.isdir(path):  # the folder of a temporary file, which tempfile opens first
                 self._changes(events.Write, path)
         elif isinstance(path, (str, os.PathLike)) and self.log.place():
             full = os.path.abspath(path)
@@ -120,7 +120,7 @@ class Outside:
                 self.log.write(events.Read(os.path.relpath(full, self.work)))
 
     def _opens_database(self, path: Any) -> None:
-        """Whoever opens a database of SQLite that the run did not begin with may write to it."""
+        """Record a write if the script opens an SQLite database that did not exist when the run began."""
         name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
         is_file = name and not name.startswith((":memory:", "file:"))
         if is_file and os.path.abspath(name) not in self.given:
@@ -142,12 +142,12 @@ class Outside:
             self.log.write(events.Serve(address[1]))
 
     def _start_thread(self, original: Any, thread: threading.Thread) -> None:
-        """Remember the line at which a thread is started."""
+        """Record the line at which a thread is started."""
         vars(thread)["started_at"] = self.log.place()
         original(thread)
 
     def _start_program(self, original: Any, process: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-        """Let a program that the script itself starts do nothing, with success."""
+        """Replace a program that the script itself starts by one that does nothing and succeeds."""
         if self.log.is_asked(subprocess.__file__):
             command = args if isinstance(args, str) else " ".join(map(str, args))
             self._ask_for(command)
@@ -158,42 +158,42 @@ class Outside:
         original(process, args, *rest, **kwargs)
 
     def _end_program(self, original: Any, process: Any, number: int) -> None:
-        """Let a signal end one; terminate() and kill() send it."""
+        """Wait for the end of a replaced program after a signal, which terminate() and kill() also send."""
         original(process, number)
         if any(each is process for each, _, _ in self.started):
             process.wait()
 
     def _run_command(self, _: Any, command: Any) -> int:
-        """Let `os.system` do nothing, with success."""
+        """Make `os.system` do nothing, and report success."""
         self._ask_for(str(command))
         return 0
 
     def left(self) -> Iterator[tuple[str, int | None]]:
-        """Programs that the script has neither waited for nor ended, and where it started them."""
+        """Yield the programs that the script has neither waited for nor ended, and where it started them."""
         yield from ((command[:80], line) for process, command, line in self.started if process.returncode is None)
         if self.is_trusted and (psutil := sys.modules.get("psutil")):
             children = psutil.Process().children()
             yield from ((each.name(), None) for each in children if each.status() != psutil.STATUS_ZOMBIE)
 
     def _ask_for(self, command: str) -> None:
-        """Note a command, and make what it clones of the checkout beside the script."""
+        """Record a command, and copy what it clones from the checkout next to the script."""
         if found := _CLONE.search(command):
             address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
             checkout = os.path.join(self.beside, folder)
-            if os.path.isdir(checkout):  # of which the run's folder already has the files that the script names
+            if os.path.isdir(checkout):  # the run's folder already has those of its files that the script names
                 shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
             self.log.write(events.Clone(address, folder, os.path.exists(folder)))
         self.log.write(events.Program(command))
 
     def _sleep(self, original: Any, seconds: Any) -> None:
-        """Let the script itself sleep for a moment only: what it waits for is not there."""
+        """Let the script itself sleep only for a moment: what it waits for does not exist."""
         original(min(seconds, _MOMENT) if self.log.is_asked() else seconds)
 
     def _connect(self, original: Any, own: Any, address: Any) -> None:
-        """Answer in the place of a server that was not started, once a process has asked for programs."""
-        has_programs = os.access(self.marker, os.F_OK)  # what asks `exists` is noted
+        """Answer in place of a server that was not started, once a process has asked for a program."""
+        has_programs = os.access(self.marker, os.F_OK)  # calls of `exists` are recorded
         if has_programs and own.family == socket.AF_INET and self.log.place():
-            with socket.socket() as probe:  # one that was refused cannot be used again
+            with socket.socket() as probe:  # a refused socket cannot be used again
                 try:
                     original(probe, address)
                 except ConnectionRefusedError:
@@ -202,13 +202,13 @@ class Outside:
         original(own, address)
 
     def _note_write(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Note what is written by native code, which Python's audit hooks do not see."""
+        """Record files that native code writes, which Python's audit hooks do not see."""
         paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
         self._changes(events.Write, next(paths, None))
         return original(*args, **kwargs)
 
 
-#: What writes files by native code.
+#: Functions that write files in native code.
 _WRITERS = (("torch", "save"), ("safetensors.torch", "save_file"), ("safetensors.torch", "save_model"))
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Outside._opens,

@@ -1,6 +1,6 @@
-"""Packages that are not installed: where the script imports one, it gets something that does nothing.
+"""Replace packages that are not installed: if the script imports one, it gets objects that do nothing.
 
-A plot, a page or a tracker needs no more. What comes of such a package and would be trained is refused, with the line
+This is enough for a plot, a page or a tracker. Training with objects from such a package is refused, with the command
 to type.
 """
 
@@ -20,21 +20,21 @@ from .events import StandIn, Tracked
 from .hooks import after_import, wrap
 from .log import Log
 
-#: Without these there is no training, whatever the script imports besides.
+#: Without these packages there is no training, so they have no stand-in.
 _NEEDED = frozenset(
     "torch torchvision transformers trl peft accelerate datasets unsloth unsloth_zoo sentence_transformers tokenizers "
     "numpy pandas sklearn scipy PIL".split()
 )
-#: Services, and packages of a GPU: nobody installs them for a rehearsal.
+#: Services, and packages for a GPU, which a user would not install for a rehearsal.
 SERVICES = frozenset(
     "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
     "bitsandbytes gradio streamlit dotenv torchaudio snac xcodec2".split()
 )
-#: What is asked of nothing but a data set: what such a package gives is one then, and has made rows.
+#: Attributes that only a data set has: an object that is asked for one becomes a data set with made rows.
 _OF_DATA_SETS = frozenset(
     "add_column cast_column column_names remove_columns rename_column rename_columns train_test_split".split()
 )
-#: What begins a run of a tracker.
+#: Functions that begin a run of a tracker.
 _RUNS = frozenset(
     "wandb.init mlflow.start_run trackio.init swanlab.init comet_ml.start comet_ml.Experiment neptune.init_run".split()
 )
@@ -45,7 +45,7 @@ def _is_decorated(given: tuple[Any, ...]) -> bool:
 
 
 class _Kind(type):
-    """What a class that does nothing is asked for is that class; a function that it is called with alone stays."""
+    """Lets a class that does nothing return itself for every attribute, and a function that is its only argument."""
 
     def __call__(cls, *given: Any, **named: Any) -> Any:
         return given[0] if _is_decorated(given) else super().__call__(*given, **named)
@@ -57,10 +57,10 @@ class _Kind(type):
 
 
 class Nothing(metaclass=_Kind):
-    """Answers every question with itself, and does nothing."""
+    """An object that does nothing; its attributes and calls return the object itself."""
 
     package = ""
-    rows: Callable[[str], Any] | None = None  #: gives the data set of a source that is not there
+    rows: Callable[[str], Any] | None = None  #: returns the data set of a missing source
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -92,7 +92,7 @@ class Nothing(metaclass=_Kind):
 
 
 def _count(kind: type) -> None:
-    """Let what does nothing be computed with, compared, subscripted, shown, and taken for 0."""
+    """Let objects that do nothing be computed with, compared, subscripted, shown, and converted to 0."""
     for name in "add sub mul matmul truediv floordiv mod pow or and".split():
         for side in ("", "r"):
             setattr(kind, f"__{side}{name}__", lambda self, *_: self)
@@ -111,7 +111,7 @@ _count(Nothing)
 
 
 def _of(package: str, name: str = "Nothing") -> type[Nothing]:
-    """A class of a package that is not there."""
+    """Return a class of a missing package."""
     return type(name, (Nothing,), {"package": package})
 
 
@@ -119,17 +119,17 @@ copyreg.pickle(_Kind, lambda kind: (_of, (kind.package,)))  # one process may se
 
 
 class Missing(MetaPathFinder, Loader):
-    """Stands in for packages that are not installed, where the script itself imports them.
+    """Provides packages that are not installed, if the script itself imports them.
 
     Args:
-        log: where it is said which.
+        log: the log that records which.
     """
 
     def __init__(self, log: Log) -> None:
         self.log = log
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find nothing that does something."""
+        """Return a module that does nothing for a missing package; None for any other."""
         package = name.split(".")[0]
         is_made = isinstance(sys.modules.get(package), Empty)
         is_own = self.log.is_asked(os.path.dirname(importlib.__file__))
@@ -139,7 +139,7 @@ class Missing(MetaPathFinder, Loader):
         return ModuleSpec(name, self, is_package=True)
 
     def _is_part(self, name: str) -> bool:
-        """Whether a module would be one of a package that is installed, but for a namespace such as `google`."""
+        """Return whether a module belongs to an installed package that is not a namespace such as `google`."""
         parent = sys.modules.get(name.split(".")[0])
         return "." in name and parent is not None and getattr(parent, "__file__", None) is not None
 
@@ -153,7 +153,7 @@ class Missing(MetaPathFinder, Loader):
 
 
 class Empty(ModuleType):
-    """A module in which every name is something that does nothing."""
+    """A module in which every name is a class that does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -162,7 +162,7 @@ class Empty(ModuleType):
 
 
 def _note_runs(tracker: ModuleType, log: Log) -> None:
-    """Note each run of a tracker that the script begins, unless it has told the tracker to do nothing."""
+    """Record each run of a tracker that the script begins, unless it has disabled the tracker."""
     for name in (each.rpartition(".")[2] for each in _RUNS if each.startswith(f"{tracker.__name__}.")):
         begin = getattr(tracker, name, None)
 
@@ -176,7 +176,7 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
 
 
 def _refuse(original: Any, self: Any, *args: Any, **given: Any) -> None:
-    """Train nothing that comes of a package that is not there; metrics may come of one."""
+    """Refuse to train with anything from a missing package; metrics may come from one."""
     for value in (*args, *given.values()):
         for each in value if isinstance(value, (list, tuple)) else [value]:
             package = getattr(each if isinstance(each, type) else type(each), "package", None)
@@ -188,7 +188,7 @@ def _refuse(original: Any, self: Any, *args: Any, **given: Any) -> None:
 
 
 def _numbers(metrics: Any) -> Any:
-    """Metrics as the trainer keeps them in JSON: what comes of a package that is not there is 0."""
+    """Return metrics that the trainer can keep in JSON: values from a missing package are 0."""
     if not isinstance(metrics, dict):
         return metrics
     return {name: float(value) if _is_nothing(value) else value for name, value in metrics.items()}
@@ -199,7 +199,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def lay(log: Log, rows: Callable[[str], Any]) -> None:
-    """Do so from now on; `rows` gives the data set of a package."""
+    """Replace missing packages from now on; `rows` returns the data set of a package."""
 
     def made(package: str) -> Any:
         log.write(StandIn(f"the data set that {package} gives"))

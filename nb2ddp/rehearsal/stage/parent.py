@@ -1,8 +1,8 @@
-"""Import what is slow to import, then become each process of a rehearsal by a fork.
+"""Import the slow libraries, then fork to become each process of a rehearsal.
 
-Requests are lines of JSON on standard input; the answer is a number of a process, and once that has ended a file with
-its exit code. What Unsloth changes (transformers, PEFT, TRL),
-and what reads the folders of a run when it is imported (huggingface_hub, datasets), is left to each process.
+Requests are lines of JSON on standard input; the answer is the number of a process. When that
+process has ended, its exit code is in a file. Each process itself imports what Unsloth changes (transformers, PEFT,
+TRL), and what reads the folders of a run when it is imported (huggingface_hub, datasets).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main() -> int:
         In a copy, the exit code of what it has run; 0 in the parent.
     """
     answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is not an answer
     log = Log()
     play.prepare(log)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a script may set it, and comes too late here
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a script may set it too, but too late
     for name in _SLOW:
-        with contextlib.suppress(Exception):  # where the script imports it, it fails there
+        with contextlib.suppress(Exception):  # it fails again where the script imports it
             importlib.import_module(name)
     gc.freeze()
 
@@ -63,13 +63,13 @@ def main() -> int:
             _become(request)
             return {"play": lambda: play.main(log), "build": build.main, "agent": agent.main}[request["program"]]()
         files[pid] = f"{request['said']}.code"
-        write_codes()  # it may have ended before
+        write_codes()  # it may already have ended
         os.write(answers, f"{pid}\n".encode())
     return 0
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Be a process of one's own: with its session, environment, folder, files and random numbers."""
+    """Become a separate process, with another session, environment, folder, files and random numbers."""
     end_with_parent()
     os.setsid()
     for number, name in enumerate((os.devnull, f"{request['said']}.out", f"{request['said']}.err")):
@@ -77,12 +77,12 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):  # whatever the shell's encoding is
+    for stream in (sys.stdout, sys.stderr):  # independent of the shell's encoding
         stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv[1:] = [request["program"], *request["arguments"]]
     tempfile.tempdir = None
-    if "numpy" in sys.modules:  # Python's own generator sees to that itself
+    if "numpy" in sys.modules:  # Python's generator seeds itself again after a fork
         sys.modules["numpy"].random.seed()

@@ -36,15 +36,15 @@ from .events import End, Left, StandIn
 from .hooks import UnknownError
 from .log import Log
 
-#: The working folder of Colab and of Kaggle, where a text begins with it.
+#: The working folder of Colab or Kaggle at the beginning of a string.
 _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
-#: Folders of other machines, where a text begins with one below them.
+#: A path in a folder of another machine at the beginning of a string.
 _ELSEWHERE = re.compile(
     r"""(?<=["'])(?=/(kaggle|home|root|mnt|media|data|workspace|teamspace|scratch|storage|Users|notebooks)/)[^"'\n{}*]+"""
 )
-_OWN = (attempts.__file__, __file__)  # whose frames are none of the script
-_COMPILED = re.compile(r"Unsloth\w+Trainer\.py$")  #: TRL's trainers, as Unsloth has written them anew
-_SOON = 5.0  # seconds in which a thread may still end that has done its work
+_OWN = (attempts.__file__, __file__)  # their frames are not frames of the script
+_COMPILED = re.compile(r"Unsloth\w+Trainer\.py$")  #: Unsloth's rewritten versions of TRL's trainers
+_SOON = 5.0  # seconds in which a thread that has done its work may still end
 
 
 def prepare(log: Log) -> None:
@@ -57,10 +57,10 @@ def main(log: Log | None = None) -> int:
     """Run the script that the command line names.
 
     Args:
-        log: the log of a parent, which has prepared this process; None where there is no such parent.
+        log: the log of a parent, which has prepared this process; None if there is no such parent.
 
     Returns:
-        Its exit code: 1 where it ended with an exception.
+        Its exit code: 1 if it ended with an exception.
     """
     if log is None:
         log = Log()
@@ -84,7 +84,7 @@ def main(log: Log | None = None) -> int:
     versions.lay()
     watch = outside.Outside(log, plan["root"], os.getcwd(), plan["trust"], plan["beside"], plan["server"])
     watch.lay()
-    # What is registered first runs last: what the script itself ends there is not left.
+    # What is registered first runs last: programs that the script itself ends at exit are not left over.
     atexit.register(lambda: log.write(Left(programs=[*watch.left()], group=_has_group())))
     code = _run(script, source, sources, plan.get("gate", ""))
     log.write(Left(threads=[*_threads_that_stay()]))
@@ -125,7 +125,7 @@ def _say_end(error: BaseException | None, script: str, source: str, log: Log) ->
 
 
 def _reason(error: BaseException, script: str, source: str) -> End:
-    """The end of a script that an exception ends, or a call that exits."""
+    """Return the end of a script that ended with an exception or an exit call."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN]
     lines = [frame.lineno for frame in frames if frame.filename == script]
     last = frames[-1].filename if frames else ""
@@ -135,13 +135,13 @@ def _reason(error: BaseException, script: str, source: str) -> End:
     unknown = str(causes.get(UnknownError, ""))  # a lazy import wraps it
     host = getattr(causes.get(outside.RefusedHostError), "host", "")
     is_exit = isinstance(error, SystemExit)
-    is_told = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
+    is_reported = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
     text = source.splitlines()[(lines[-1] or 1) - 1] if lines else ""
     return End(
         line=lines[0] if lines else None,
         inner=lines[-1] if lines else None,
-        error=type(error).__name__ if is_told else "",
-        message=str(error)[:1500] if is_told else "",
+        error=type(error).__name__ if is_reported else "",
+        message=str(error)[:1500] if is_reported else "",
         ours=last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py",
         library=library,
         rests=sorted(attempts.rests_on(source, lines[0] or 0)) if lines else [],
@@ -153,7 +153,7 @@ def _reason(error: BaseException, script: str, source: str) -> End:
 
 
 def _at_home(source: str, log: Log) -> str:
-    """The script with this run's folder for those in which a hosted notebook works, line for line."""
+    """Return the script with this run's folder in place of hosted notebooks' folders; line numbers stay the same."""
     for folder in dict.fromkeys(_HOSTED.findall(source)):
         first = next(number for number, line in enumerate(source.split("\n"), 1) if folder in _HOSTED.findall(line))
         log.write(StandIn(folder, line=first))
@@ -162,7 +162,7 @@ def _at_home(source: str, log: Log) -> str:
 
 
 def _threads_that_stay() -> Iterator[tuple[str, int | None]]:
-    """Threads that keep the process, and where they were started."""
+    """Yield the threads that keep the process alive, and where they were started."""
     soon = time.monotonic() + _SOON
     for each in threading.enumerate():
         if not each.daemon and each is not threading.main_thread():
@@ -172,6 +172,6 @@ def _threads_that_stay() -> Iterator[tuple[str, int | None]]:
 
 
 def _has_group() -> bool:
-    """Whether the process group is open."""
+    """Return whether the process group is open."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized()

@@ -1,4 +1,4 @@
-"""Record the calls of torch.distributed that need every process, when they begin and when they have ended."""
+"""Record the collective calls of torch.distributed, when they begin and when they have ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _record(log: Log, depth: threading.local, name: str, original: Any, *args: A
 
 
 def lay(log: Log) -> None:
-    """Record from when torch.distributed has been imported."""
+    """Record these calls once torch.distributed has been imported."""
     depth, home = threading.local(), "torch.distributed.distributed_c10d"
     wrap(home, "destroy_process_group", gloo.pause_after)
     for name in CALLS:

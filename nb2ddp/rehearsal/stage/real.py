@@ -1,6 +1,6 @@
-"""What the hub or this machine's cache has of a repository, made small: never weights, nor code.
+"""Make a repository of the hub or of this machine's cache small, without its weights and its code.
 
-A model is its configuration, shrunk, its tokenizer, and random weights; a data set is its first rows.
+A model keeps its shrunk configuration and its tokenizer, with random weights; a data set keeps its first rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .models import describe_encoder
 from .shrink import shrunk
 
 ROWS = 64
-_BYTES = 2**26  # of the rows of one split, each of them as often as there is room
+_BYTES = 2**26  # of the rows of one split, which are repeated as often as there is room
 #: The files of a model that hold no weights: what `AutoConfig`, `AutoTokenizer` and `AutoProcessor` read.
 _FILES = (
     "config.json generation_config.json tokenizer* special_tokens_map.json added_tokens.json vocab.* merges.txt "
@@ -26,7 +26,7 @@ _FILES = (
 
 
 def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
-    """Make what stands for a repository from what is known of the real one.
+    """Make the stand-in for a repository from the real one.
 
     Args:
         kind: "models" or "datasets".
@@ -38,7 +38,7 @@ def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
         Where the real one was found: "hub" or "cache".
 
     Raises:
-        Exception: it is not to be had, or cannot be made small.
+        Exception: the real one is not available, or cannot be made small.
     """
     if kind == "models":
         kept = _cached(name, "model")
@@ -51,7 +51,7 @@ def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
 
 
 def _cached(name: str, kind: str) -> Path | None:
-    """The folder of a repository in the cache of whoever rehearses."""
+    """Return the folder of a repository in the user's cache, or None."""
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -67,7 +67,7 @@ def _cached(name: str, kind: str) -> Path | None:
 
 
 def _fetched(name: str, folder: Path) -> Path:
-    """The small files of a model, from the hub."""
+    """Download the small files of a model from the hub, and return their folder."""
     import huggingface_hub
 
     huggingface_hub.snapshot_download(name, allow_patterns=_FILES, local_dir=folder)
@@ -92,14 +92,14 @@ def _build_model(files: Path, folder: Path, *, sees: bool) -> None:
     torch.manual_seed(0)
     model = _model(files, config)
     if not config.is_encoder_decoder:
-        model(torch.arange(8)[None])  # it can be asked
+        model(torch.arange(8)[None])  # a test that it works
     model.save_pretrained(folder)
     if (folder / "modules.json").exists():
         describe_encoder(folder)
 
 
 def _model(files: Path, config: Any) -> Any:
-    """A model with the heads of the real one; the text model alone of one that sees or hears."""
+    """Return a model with the heads of the real one; for a vision or audio model, only the text model."""
     import torch
     import transformers
 

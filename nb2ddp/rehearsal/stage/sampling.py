@@ -1,4 +1,4 @@
-"""Draw few tokens, and the same however the prompts lie on the processes, so that rewards and losses compare."""
+"""Draw few tokens, the same ones for any split of prompts over processes, to make rewards and losses comparable."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _calls = itertools.count()
 
 
 def begin_step(training: int, step: int) -> None:
-    """Number the calls of a step alike in every run, also in one that resumes at this step."""
+    """Number the calls of a step in the same way in every run, even in one that resumes at this step."""
     global _calls
     _calls = itertools.count(64 * (100_000 * training + step))
 
 
 class Draw:
-    """Chooses each token by a draw of its own: of this call, this row of all processes' rows, and this position.
+    """Chooses each token by a separate draw, seeded by the call, the row among all processes' rows, and the position.
 
     The largest sum of a logit and a Gumbel variate is a draw from the distribution of the logits
     (https://en.wikipedia.org/wiki/Gumbel_distribution#Gumbel_reparameterization_tricks).
@@ -45,7 +45,7 @@ class Draw:
 
 
 def _marks(config: Any) -> list[int]:
-    """The tokens that stand for pictures and sounds: a random model would write them, where none is shown."""
+    """Return the tokens for pictures and sounds, which a random model would write although none is given."""
     about = config.to_dict()
     return [about[name] for name in about if re.search(_MARK, name) and type(about[name]) is int]
 
@@ -61,7 +61,7 @@ def _draw_alike(generation: ModuleType) -> None:
 
     def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal is_within
-        if is_within:  # a part of a model, asked by the whole
+        if is_within:  # called by a model that this one is a part of
             return original(self, *args, **kwargs)
         settings = kwargs.get("generation_config")
         if marks := _marks(self.config):
@@ -82,5 +82,5 @@ def _draw_alike(generation: ModuleType) -> None:
 
 
 def lay() -> None:
-    """Do so once generation has been imported."""
+    """Install this once the generation module has been imported."""
     after_import("transformers.generation.utils", _draw_alike)

@@ -1,4 +1,4 @@
-"""What made rows hold: what the script's text says of columns, and what its preparation was seen to lack."""
+"""The contents of made rows: what the script's text says about columns, and what its preparation lacked."""
 
 from __future__ import annotations
 
@@ -15,61 +15,61 @@ _HEAVY_ROWS = 64  # different ones, of a data set with pictures or sounds
 
 
 class Schema:
-    """What made rows hold, and what else is made.
+    """The contents of made rows, and what else is made.
 
     Args:
-        file: where it is kept between processes, as JSON.
-        text: the script; the columns that it names hold what their names and its comparisons say.
-        rows: how many a made data set has at least.
-        splits: its splits, where the script does not say which it wants.
+        file: the JSON file that keeps it between processes.
+        text: the script; the names of its columns and its comparisons determine their contents.
+        rows: the minimum number of rows of a made data set.
+        splits: its splits if the script does not say which it wants.
     """
 
     def __init__(self, file: str, text: str, rows: int, splits: list[str]) -> None:
         self.file, self.splits, tree = file, splits, ast.parse(text)
         self.compared = dict(columns.compared(tree))
         self.labels = columns.labels(tree)
-        if "KTOTrainer" in text:  # TRL 0.22 asks whether a label is True, not whether it is 1
+        if "KTOTrainer" in text:  # TRL 0.22 tests whether a label is True, not whether it is 1
             self.compared["label"] = one_of([True, False])
         read = {name: shape for name, shape in columns.read_of_rows(tree).items() if "keys" in str(shape)}
         self.columns: dict[str, Shape] = {name: self.guess(name) for name in columns.columns(tree) or ["text"]}
         self.columns |= {name: shape for name, shape in read.items() if self.columns.get(name) == plain()}
         if {"messages", "images"} <= self.columns.keys():
             self.columns["messages"] = turns_with_image()
-        self.files: list[str] = []  #: made, by path
+        self.files: list[str] = []  #: the paths of made files
         self.rows = rows
-        self.is_whole = False  #: a data set is not divided into splits where the script asks for none
-        self.keeps_all = False  #: filters that no made row passes let all pass
+        self.is_whole = False  #: whether a data set has no splits if the script asks for none
+        self.keeps_all = False  #: whether filters that no made row passes let all pass
         self.passed: list[int] = []  #: lines of statements that are passed over
-        self.learnt: list[str] = []  #: in words
+        self.learnt: list[str] = []  #: what was learnt, in words
         self.maker = Maker()
         self.load()
 
     def load(self) -> None:
-        """Take what was kept."""
+        """Load what was saved."""
         if os.path.exists(self.file):
             with open(self.file, encoding="utf-8") as kept:
                 vars(self).update(json.load(kept))
 
     def save(self) -> None:
-        """Keep it."""
+        """Save it to the file."""
         own = ("maker", "file", "compared", "labels")
         kept = {name: value for name, value in vars(self).items() if name not in own}
         with open(self.file, "w", encoding="utf-8") as file:
             json.dump(kept, file)
 
     def guess(self, column: str) -> Shape:
-        """What a column holds, by what the script compares it with, or by its name."""
+        """Return the shape of a column, by what the script compares it with, or by its name."""
         return self.compared.get(column) or by_name(column, self.labels)
 
     def shape(self, path: Path | None) -> Shape | None:
-        """The shape of a part of a row."""
+        """Return the shape of a part of a row, or None."""
         shape = self.columns.get(path[0]) if path else None
         for step in path[1:] if path else ():
             shape = shape and (shape.get("of") if step in (EACH, INSIDE) else shape.get("keys", {}).get(step))
         return shape
 
     def put(self, path: Path, shape: Shape, why: str) -> bool:
-        """Let a part of a row have this shape; return whether that is new. `why` is told."""
+        """Give a part of a row this shape; return whether that is new. `why` completes the message about it."""
         if not path or self.shape(path) == shape:
             return False
         if len(path) == 1:
@@ -84,7 +84,7 @@ class Schema:
         return True
 
     def set(self, name: str, value: Any, why: str) -> bool:
-        """Let what holds for all rows, such as their number, have this value; return whether that is new."""
+        """Set an attribute of all rows, such as their number; return whether its value is new."""
         if getattr(self, name) == value:
             return False
         setattr(self, name, value)
@@ -92,7 +92,7 @@ class Schema:
         return True
 
     def add(self, path: Path, key: str) -> bool:
-        """Let a part of a row be a dictionary with this key, too; a row itself where there is no path."""
+        """Add a key to a part of a row, or a column if there is no path; return whether that is new."""
         if not path:
             return key not in self.columns and self.put((key,), self.guess(key), "is read")
         shape = self.shape(path)
@@ -106,7 +106,7 @@ class Schema:
         return self.put(path, keyed(**known, **{key: by_name(key)}), f"has the key {key}")
 
     def made_rows(self, source: str, count: int = 0) -> list[dict[str, Any]]:
-        """Rows of a source, the same in every process; pictures and sounds are those of the first rows again."""
+        """Return rows of a source, the same in every process; pictures and sounds are repeated from the first rows."""
         count = count or self.rows
         made = {
             name: self.maker.column(name, shape, source, min(count, _HEAVY_ROWS) if _is_heavy(shape) else count)

@@ -1,4 +1,4 @@
-"""A small model that sees, and its processor: a Gemma 3, which needs no torchvision, under any id."""
+"""Make a small vision model and its processor under any id: a Gemma 3, which needs no torchvision."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from .models import VOCABULARY, model_of, tokenizer
 from .shrink import shrunk
 
-_PART = "{{ part['text'] if part['text'] else '' }}"  # of the chats in `models`
-_SIDE, _PATCH = 32, 16  # of the pictures
+_PART = "{{ part['text'] if part['text'] else '' }}"  # of the chat templates in `models`
+_SIDE, _PATCH = 32, 16  # pixels of a picture's side, and of a patch's
 _SEEN = (_SIDE // _PATCH) ** 2  # tokens of a picture
-#: What stands for a picture, by the names of Gemma's tokenizer.
+#: The tokens for a picture, by their names in Gemma's tokenizer.
 _TOKENS = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
 
 
 def build(name: str, folder: Path) -> None:
-    """Make the model that stands for `name`, and its processor, in `folder`."""
+    """Make the stand-in for the model `name`, and its processor, in `folder`."""
     import transformers
 
     about = model_of(name)
@@ -33,10 +33,10 @@ def build(name: str, folder: Path) -> None:
 
 
 def save(config: Any, folder: Path) -> None:
-    """Write a model of this configuration, once it has seen a picture as the processor in its folder gives it.
+    """Write a model of this configuration, after a test with a picture from the processor in its folder.
 
     Raises:
-        Exception: it does not see.
+        Exception: the test failed.
     """
     import torch
     import transformers

@@ -1,7 +1,7 @@
-"""What made rows hold: the shape of each column, values of it, and which part of a shape a value came from.
+"""The contents of made rows: the shape of each column, its values, and the part of a shape that a value came from.
 
-A shape is a dictionary that goes into JSON: its "kind", and what that needs. A path leads to a part of a row: names of
-columns and keys, `EACH` for the elements of a list, `INSIDE` for what a text of JSON says.
+A shape is a dictionary for JSON: its "kind", and what this kind needs. A path leads to a part of a row: names of
+columns and keys, `EACH` for the elements of a list, `INSIDE` for the contents of a JSON text.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ WORDS = (
     "amber basin cedar delta ember fjord grove harbor inlet jade kelp lagoon meadow north orchard pebble quarry ridge "
     "summit timber valley carries follows keeps leaves meets turns"
 ).split()
-_ROLES = {"role": ("user", "assistant"), "from": ("human", "gpt")}  # of turns, by the key that says whose they are
-SAID = {"role": "content", "from": "value"}
+_ROLES = {"role": ("user", "assistant"), "from": ("human", "gpt")}  # of turns, by the key of the role
+CONTENT_KEYS = {"role": "content", "from": "value"}
 
 
 def plain(kind: str = "text") -> Shape:
-    """A shape that needs no more than its kind."""
+    """Return a shape that needs only its kind."""
     return {"kind": kind}
 
 
 def list_of(shape: Shape, least: int = 2) -> Shape:
-    """A list with this many elements at least."""
+    """Return the shape of a list with at least this many elements."""
     return {"kind": "list", "of": shape, "least": least}
 
 
 def keyed(**shapes: Shape) -> Shape:
-    """A dictionary."""
+    """Return the shape of a dictionary."""
     return {"kind": "dict", "keys": shapes}
 
 
 def one_of(values: list[Any]) -> Shape:
-    """One of these values."""
+    """Return the shape of one of these values."""
     return {"kind": "one of", "values": values}
 
 
 def turns(who: str) -> Shape:
-    """A conversation, whose turns say by this key whose they are."""
-    return list_of(keyed(**{who: plain(), SAID[who]: plain()}))
+    """Return the shape of a conversation whose turns have their role under this key."""
+    return list_of(keyed(**{who: plain(), CONTENT_KEYS[who]: plain()}))
 
 
 def turns_with_image() -> Shape:
-    """A conversation in parts, which begins with an image of another column."""
+    """Return the shape of a conversation in parts that begins with an image from another column."""
     parts = list_of(keyed(type=one_of(["text"]), text=plain()), 1)
     return list_of(keyed(role=plain(), content=parts)) | {"begins": {"type": "image", "text": None}}
 
@@ -69,20 +69,20 @@ _BY_NAME: tuple[tuple[str, Callable[[], Shape]], ...] = (
 
 
 def by_name(column: str, labels: int = 2) -> Shape:
-    """What a column of this name holds, until more is known; `labels`: how many different ones there are."""
+    """Return the shape of a column of this name, until more is known; `labels` is the number of different labels."""
     if re.search(r"^labels?$|_label$|^category_id$|^class$", column.lower()):
         return one_of([*range(labels)])
     return next((make() for pattern, make in _BY_NAME if re.search(pattern, column.lower())), plain())
 
 
 def sentences(rng: random.Random, most: int = 3) -> str:
-    """One to `most` made-up sentences of different lengths."""
+    """Return one to `most` made-up sentences of different lengths."""
     lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(rng.randint(1, most))]
     return " ".join(line.capitalize() + "." for line in lines)
 
 
 def png(rng: random.Random, side: int = 32) -> bytes:
-    """A picture of one colour."""
+    """Return a picture of one colour."""
     from PIL import Image
 
     with BytesIO() as file:
@@ -91,7 +91,7 @@ def png(rng: random.Random, side: int = 32) -> bytes:
 
 
 def wav(rng: random.Random, seconds: float = 0.2, rate: int = 16000) -> bytes:
-    """Some noise."""
+    """Return some noise, as a WAV file."""
     with BytesIO() as file:
         opened: Any = wave.open
         with opened(file, "wb") as sound:
@@ -103,25 +103,25 @@ def wav(rng: random.Random, seconds: float = 0.2, rate: int = 16000) -> bytes:
 
 
 class Maker:
-    """Makes values, and remembers what part of a row each text is."""
+    """Makes values, and records which part of a row each text is."""
 
     def __init__(self) -> None:
         self.origins: dict[str, Path] = {}
 
     def column(self, name: str, shape: Shape, source: str, count: int) -> list[Any]:
-        """The values of a column of a source: the same in every process, whatever the other columns are."""
+        """Return the values of a column of a source: the same in every process and for any other columns."""
         rng = random.Random(f"{source} {name}")
         return [self.value(shape, rng, (name,)) for _ in range(count)]
 
     def value(self, shape: Shape, rng: random.Random, at: Path = ()) -> Any:
-        """A value of this shape, which is at this path of a row."""
+        """Return a value of this shape for this path of a row."""
         match shape["kind"]:
             case "list":
                 return self._list(shape, rng, (*at, EACH))
             case "dict":
                 return {key: self.value(each, rng, (*at, key)) for key, each in shape["keys"].items()}
             case "json":
-                return self._told(json.dumps(self.value(shape["of"], rng, (*at, INSIDE))), at)
+                return self._recorded(json.dumps(self.value(shape["of"], rng, (*at, INSIDE))), at)
             case "one of":
                 return rng.choice(shape["values"])
             case "integer":
@@ -129,12 +129,12 @@ class Maker:
             case "number":
                 return rng.random()
             case "digits":
-                return self._told(str(rng.randrange(1, 10**6)), at)
+                return self._recorded(str(rng.randrange(1, 10**6)), at)
             case "image":
                 return {"bytes": png(rng), "path": "picture.png"}
             case "audio":
                 return {"bytes": wav(rng), "path": "sound.wav"}
-        return self._told(sentences(rng), at)
+        return self._recorded(sentences(rng), at)
 
     def _list(self, shape: Shape, rng: random.Random, at: Path) -> list[Any]:
         keys = shape["of"].get("keys", {})
@@ -148,15 +148,15 @@ class Maker:
             found[0]["content"].insert(0, shape["begins"])
         return found
 
-    def _told(self, text: str, at: Path) -> str:
+    def _recorded(self, text: str, at: Path) -> str:
         self.origins[text] = at
         return text
 
     def path(self, value: Any) -> Path | None:
-        """The path of what a value was made for: of a text or a part of one, of a list or dictionary of such.
+        """Return the path that a value was made for: a text or a part of one, or a list or dictionary of texts.
 
         Returns:
-            None where it was not made here, or nothing in it tells.
+            None if it was not made here, or if nothing in it shows its path.
         """
         if isinstance(value, str):
             return self._path_of_text(value)
@@ -179,7 +179,7 @@ class Maker:
 
 
 def feature(shape: Shape) -> Any:
-    """The type of a shape in a data set."""
+    """Return the type of a shape in a data set."""
     from datasets import Audio, Features, Image, Value
 
     match shape["kind"]:

@@ -10,15 +10,15 @@ from .toml import tables
 
 LAYERS, HEAD = 2, 32
 _MOST = tables(__file__)["most"]
-#: Words of a configuration that speak of the files of the real model, or of its code.
+#: Fields of a configuration that refer to the files of the real model, or to its code.
 _OF_THE_REAL = frozenset("quantization_config auto_map _name_or_path unsloth_version transformers_version".split())
 
 
 def shrunk(about: dict[str, Any]) -> dict[str, Any]:
-    """A configuration like this one, for a model that trains on a CPU.
+    """Return a configuration like this one, for a model that trains on a CPU.
 
     Args:
-        about: a whole configuration, as `to_dict()` gives it.
+        about: a complete configuration, as `to_dict()` returns it.
     """
     small = {name: _small(name, value) for name, value in about.items() if name not in _OF_THE_REAL}
     if "head_dim" in small and small["head_dim"] is None:
@@ -53,7 +53,7 @@ def _small(name: str, value: Any) -> Any:
 
 
 def _of_rope(name: str, value: Any) -> Any:
-    """A setting of rotary positions, whose lists have a number for every two dimensions of a head."""
+    """Return a setting of rotary positions, made small; its lists have a number for every two dimensions of a head."""
     if isinstance(value, dict):
         return {key: _of_rope(key, each) for key, each in value.items()}
     if name == "mrope_section":
@@ -63,6 +63,6 @@ def _of_rope(name: str, value: Any) -> Any:
 
 
 def _kinds(kinds: Sequence[str]) -> list[str]:
-    """The kinds of two layers: two different ones where there are such."""
+    """Return the kinds of two layers, two different ones if possible."""
     distinct = [*dict.fromkeys(kinds)][:LAYERS]
     return (distinct * LAYERS)[:LAYERS]

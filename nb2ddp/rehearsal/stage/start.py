@@ -1,4 +1,4 @@
-"""The program of every process of a rehearsal; it is given `parent`, `play SCRIPT`, `build REQUEST` or `agent PORT`."""
+"""The program of each process of a rehearsal, run with `parent`, `play SCRIPT`, `build REQUEST` or `agent PORT`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGE = "nb2ddp_stage"
 
 
 def load() -> None:
-    """Import this folder as a package of its own name, so that the script sees neither nb2ddp nor this folder."""
+    """Import this folder as a package under another name, so that the script sees neither nb2ddp nor this folder."""
     here = Path(__file__).resolve().parent
     spec = importlib.util.spec_from_file_location(PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)])
     assert spec is not None
@@ -23,7 +23,7 @@ def load() -> None:
 
 
 def end_with_parent() -> None:
-    """Be killed where the program that started this one is killed (Linux, `man 2 PR_SET_PDEATHSIG`)."""
+    """Let the kernel kill this process when the program that started it is killed (Linux, `man 2 PR_SET_PDEATHSIG`)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Read the tables beside a module of this folder; the environments in which it runs have no nb2ddp."""
+"""Read the tables next to a module of this folder, which runs in environments without nb2ddp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ else:
 
 
 def tables(module: str) -> dict[str, Any]:
-    """The tables in the file of a module's name that ends in `.toml`.
+    """Return the tables in the TOML file with the name of a module.
 
     Args:
         module: the module's `__file__`.

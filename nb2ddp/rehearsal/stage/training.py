@@ -15,13 +15,13 @@ from .hooks import after_import, attribute, wrap
 from .log import Log
 from .sampling import begin_step
 
-_ROWS = 600  # of a data set, whatever the batch
-#: What decides how long a training is, and how far each step goes.
+_ROWS = 600  # of a data set, independent of the batch
+#: Arguments that decide how long a training is, and how far each step goes.
 _SCHEDULE = ("max_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio")
 
 
 def digest(value: Any) -> str:
-    """A short name for a value, the same in every process that holds the same."""
+    """Return a short name for a value, the same in every process that has this value."""
     if hasattr(value, "tobytes") and not hasattr(value, "detach"):
         data = value.tobytes()
     elif hasattr(value, "detach"):
@@ -34,7 +34,7 @@ def digest(value: Any) -> str:
 
 
 def rows_of(batch: Any) -> list[str]:
-    """A name for each row of a batch, its labels behind a colon; tokens that only fill a row up do not count."""
+    """Return a name for each row of a batch, with its labels after a colon; padding tokens do not count."""
     if isinstance(batch, (list, tuple)):
         return [digest(row) for row in batch]
     data = dict(batch) if hasattr(batch, "keys") else {}
@@ -55,7 +55,7 @@ def rows_of(batch: Any) -> list[str]:
 
 
 def weights(model: Any) -> str:
-    """A name for all the trained weights of a model."""
+    """Return a name for all the trained weights of a model."""
     total = hashlib.sha1()
     for name, weight in sorted(model.named_parameters()):
         if weight.requires_grad:
@@ -83,13 +83,13 @@ def _shorten(steps: int, log: Log, original: Any, self: Any) -> None:
 
 
 def _follow(trainer: ModuleType, log: Log) -> None:
-    """Record what every trainer tells its callbacks."""
+    """Record what every trainer passes to its callbacks."""
     from transformers import TrainerCallback
 
     trainings = 0
 
     class Follower(TrainerCallback):  # type: ignore[misc]
-        """Writes each event down."""
+        """Writes each event to the log."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             nonlocal trainings
@@ -129,12 +129,12 @@ def _begin(loader: Any, args: Any) -> events.Train:
 
 
 def _prepare(model: Any, loader: Any, args: Any) -> None:
-    """Take dropout out of a model, and have the rows of its training recorded."""
+    """Remove dropout from a model, and mark the loader of its training, whose rows are then recorded."""
     for module in model.modules():
         if type(module).__name__.startswith("Dropout"):
             module.p = 0.0
     if loader is not None:
-        # GRPO gets the rows of a generation again for each part of it that it trains on.
+        # GRPO reads the rows of a generation again for each part of it that it trains on.
         parts = getattr(args, "steps_per_generation", None) or 1
         loader.rehearsed = parts * (getattr(args, "num_iterations", None) or 1)
 
@@ -151,18 +151,18 @@ def _follow_rows(log: Log, original: Any, self: Any) -> Any:
         every = getattr(self, "rehearsed", 0)
         if every and number % every == 0:
             log.write(events.Rows(rows_of(batch)))
-        elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
+        elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be distinguished
             log.write(events.OtherRows(rows_of(batch)))
         yield batch
 
 
 def _follow_rows_of_own(log: Log, original: Any, self: Any) -> Any:
-    """Record those of a training with a loader of the script's own, which accelerate has not prepared."""
+    """Record the rows of a training with a loader of the script, which accelerate has not prepared."""
     return _follow_rows(log, original, self) if hasattr(self, "rehearsed") else original(self)
 
 
 def _follow_rewards(log: Log, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Record what rewards return for which completions."""
+    """Record what each reward returns for each completion."""
 
     def noted(reward: Any) -> Any:
         if not callable(reward) or hasattr(reward, "forward"):
@@ -199,14 +199,14 @@ def _few_rows(
 
 
 def _work_alone(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Let few rows be worked on by this process alone: to start others takes longer."""
+    """Process few rows in this process alone: starting others takes longer."""
     return original(*args, **kwargs | {"num_proc": None})
 
 
 def _begin_anew(
     log: Log, original: Any, self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any
 ) -> Any:
-    """Begin a training that shall go on from a checkpoint which is not there."""
+    """Start a training from the beginning if it should resume from a checkpoint that does not exist."""
     asked: Any = resume_from_checkpoint
     if asked is True:
         asked = _last_checkpoint(self.args.output_dir)
@@ -216,27 +216,27 @@ def _begin_anew(
     return original(self, resume_from_checkpoint, *args, **given)
 
 
-def _note_precision(log: Log, told: set[float], original: Any, self: Any, *args: Any, **given: Any) -> Any:
-    """Record how finely a loss is told, unless it was `told`: the relative distance of two numbers of its type."""
+def _note_precision(log: Log, recorded: set[float], original: Any, self: Any, *args: Any, **given: Any) -> Any:
+    """Record the precision of a loss, unless it is in `recorded`: the relative distance of two numbers of its type."""
     import torch
 
     loss = original(self, *args, **given)
     finest = torch.finfo(loss.dtype).eps
-    if finest not in told:
+    if finest not in recorded:
         log.write(events.Precision(finest))
-        told.add(finest)
+        recorded.add(finest)
     return loss
 
 
 def _last_checkpoint(folder: str) -> str:
-    """The last checkpoint in a folder, or ""."""
+    """Return the last checkpoint in a folder, or ""."""
     from transformers.trainer_utils import get_last_checkpoint
 
     return (get_last_checkpoint(folder) if os.path.isdir(folder) else None) or ""
 
 
 def lay(log: Log, steps: int) -> None:
-    """Do so once the libraries have been imported."""
+    """Install these hooks once the libraries have been imported."""
     for name in ("map", "filter"):
         wrap("datasets.arrow_dataset", f"Dataset.{name}", _work_alone)
     wrap("trl.trainer.sft_trainer", "SFTTrainer._prepare_dataset", _few_rows, steps)

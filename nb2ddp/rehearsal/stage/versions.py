@@ -1,4 +1,4 @@
-"""What single versions of libraries need to be rehearsed; a part goes once no notebook asks for its version."""
+"""Changes that single versions of libraries need; each can be removed once no notebook asks for its version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LogProbabilities:
     def apply(
         hidden: Any, weight: Any, bias: Any, targets: Any, temperature: float, _: int, cap: Any, scale: float, also: Any
     ) -> tuple[Any, ...]:
-        """The log-probability of each target, and what else is asked for, in the kernel's order."""
+        """Return the log-probability of each target, and the other requested values, in the kernel's order."""
         import torch
 
         logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale
@@ -35,17 +35,17 @@ class LogProbabilities:
 
 
 def _give_kernel(utils: ModuleType) -> None:
-    if hasattr(utils, "_ChunkedLogProbFunction"):  # None without Triton, and with it for a GPU alone
+    if hasattr(utils, "_ChunkedLogProbFunction"):  # None without Triton; with Triton, for a GPU only
         setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
 
 
 def _let_read(trainer: ModuleType) -> None:
-    """Let TRL read the name `wandb`, which is there for the script alone, and later than TRL has looked."""
+    """Let TRL read the name `wandb`: only the script gets this package, after TRL has looked for it."""
     vars(trainer).setdefault("wandb", SimpleNamespace(run=None))
 
 
 def unpack_prompts(original: Any, self: Any, *args: Any, **given: Any) -> Any:
-    """Let `generate` take for its `input_ids` what `apply_chat_template` gives since transformers 5.
+    """Let `generate` accept as its `input_ids` what `apply_chat_template` returns since transformers 5.
 
     Unsloth unpacks it on a GPU, and on its CPU backend (unsloth/models/llama.py, unsloth_zoo/cpu/loader.py).
     """
@@ -55,13 +55,13 @@ def unpack_prompts(original: Any, self: Any, *args: Any, **given: Any) -> Any:
 
 
 def _ask_for_no_package(original: Any, self: Any) -> None:
-    """Let transformers 4 make a configuration of bitsandbytes without it: no weights are quantised here."""
+    """Let transformers 4 make a configuration of bitsandbytes without that package: no weights are quantised here."""
     with contextlib.suppress(PackageNotFoundError):  # it asks for the version last
         original(self)
 
 
 def lay() -> None:
-    """Do so once the libraries have been imported, but for what stands for Unsloth."""
+    """Install these hooks once the libraries have been imported; the stand-in for Unsloth installs `unpack_prompts`."""
     wrap("transformers.utils.quantization_config", "BitsAndBytesConfig.post_init", _ask_for_no_package)
     after_import("trl.trainer.utils", _give_kernel)
     for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):

@@ -57,7 +57,8 @@ _DOES = {
     r"|http\.server|text-generation-launcher|sglang\.launch_server)(?!.*--(help|version)\b)",
     # reads and prints, or does so with the output of another command
     "show": r"nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
-    rf"|printenv|env$|nvcc|{_PIP} (list|show|freeze|check|--version|-V)|{_PYTHON} (--version|-V)",
+    rf"|printenv|env$|nvcc|{_PIP} (list|show|freeze|check|--version|-V)|{_PYTHON} (--version|-V)"
+    r"|(conda|mamba|micromamba) (-\S+ )*(list|info|search)",
     "filter": r"[ef]?grep|sort(?!.* -o)|uniq|awk|sed(?!.* -\w*i)|cut|tr|column|less|more",
     # changes the shell that runs it, for the commands that follow; or reads a script that does so
     "shell": r"cd|export|unset|alias|ulimit",

@@ -16,7 +16,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import grouped, reached, returned
 from nb2ddp.facts.training import Training
-from nb2ddp.syntax.arguments import entries_of
+from nb2ddp.syntax.arguments import entries_of, entry
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES
 from nb2ddp.syntax.tree import ADDING, Function, Tree, method, remembered
@@ -52,6 +52,8 @@ _RANK = (
     r"\bis_main_process\b|\bis_world_process_zero\b|\bprocess_index\b|\bget_(global_)?rank\(|[\"'](GROUP_)?RANK[\"']"
 )
 _IN_TURN = re.compile(r"\b(local_)?main_process_first\b|\bon_(local_)?main_process\b")
+#: Arguments with code that a GRPO trainer calls; the first of them may be the second positional argument.
+REWARDS = ("reward_funcs", "rollout_func")
 #: Arguments that a trainer does not call during training.
 _NOT_CALLED = frozenset(
     "args eval_dataset formatting_func model peft_config processing_class tokenizer train_dataset".split()
@@ -209,12 +211,16 @@ class Execution:
         second = "reward_funcs" if "GRPO" in self.tree.class_name(trainer.func) else "args"
         for position, each in enumerate(trainer.args):
             if each.star == "**":
-                entries = entries_of(self.tree, each.value)[0]
-                yield from ((key, entry.value) for key, entry in entries.items())
-            elif each.keyword is not None:
+                entries, is_whole = entries_of(self.tree, each.value)
+                grown = [] if is_whole else [(name, entry(self.tree, each.value, name)) for name in REWARDS]
+                yield from ((key, found.value) for key, found in (*entries.items(), *grown) if found is not None)
+                if is_whole:
+                    continue
+            if each.keyword is not None:
                 yield each.keyword.value, each.value
             else:
-                yield ("model", second)[position] if position < 2 else "", each.value
+                name = ("model", second)[position] if position < 2 else ""
+                yield "" if each.star and name in REWARDS else name, each.value
 
     @cached_property
     def _called_by_trainers(self) -> set[Function]:

@@ -11,12 +11,9 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.execution import Execution, handed_on
+from nb2ddp.facts.execution import REWARDS, Execution, handed_on
 from nb2ddp.facts.flow import reached
 from nb2ddp.syntax.tree import Function
-
-#: Arguments with code that a GRPO trainer calls; the first of them may be the second positional argument.
-_CALLED = ("reward_funcs", "rollout_func")
 
 
 class Rewards:
@@ -35,8 +32,8 @@ class Rewards:
         self.execution, self.tree = execution, execution.tree
         trainers = execution.training.trainers
         arguments = [each for trainer in trainers for each in execution.arguments(trainer)]
-        given = [value for name, value in arguments if name in _CALLED]
-        self.rollouts = handed_on(self.tree, [value for name, value in arguments if name == _CALLED[1]])[0]
+        given = [value for name, value in arguments if name in REWARDS]
+        self.rollouts = handed_on(self.tree, [value for name, value in arguments if name == REWARDS[1]])[0]
         functions, self.names = handed_on(self.tree, given)
         methods = [each for each in functions if isinstance(self.tree.scope(each), cst.ClassDef)]
         called = [each for each in methods if isinstance(each, cst.FunctionDef) and each.name.value == "__call__"]

@@ -55,7 +55,8 @@ def launch_files(
     files = {CONFIG_NAME: render("accelerate_config.yaml.j2", launch=launch, port=DEFAULT_PORT)}
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
-        about = {"secrets": secrets, "resume": resume, "job_name": _job_name(script_name), "script": script}
+        job_name = re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"
+        about = {"secrets": secrets, "resume": resume, "job_name": job_name, "script": script}
         files[side_file(script_name)] = render("slurm.sh.j2", launch=launch, **about)
     if launch.launcher == "torchrun":
         name = side_file(script_name, "torchrun.sh")
@@ -83,7 +84,8 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
     if launch.machines > 1:
         ranks = range(launch.machines) if launch.machines <= 4 else (0, 1, launch.machines - 1)
         return [(f"machine {rank}", launch_command(launch, script_name, rank)) for rank in ranks]
-    counted = _gpus(launch.processes), launch_command(launch, script_name)
+    number = f"{launch.processes} GPU{'' if launch.processes == 1 else 's'}"
+    counted = number, launch_command(launch, script_name)
     return [counted] if serves else [("all GPUs", shlex.join(_all_gpus(launch, script_name))), counted]
 
 
@@ -106,28 +108,18 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
     if launch.launcher == "torchrun":
-        return _variables(launch, rank) + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
+        variables = f"{f'MASTER_ADDR={ADDRESS} ' if rank else ''}NODE_RANK={rank} " if launch.machines > 1 else ""
+        return variables + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
     ranks = ["--machine_rank", str(rank), "--main_process_ip", ADDRESS] if launch.machines > 1 else []
     command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
     return shlex.join([*_within_uv(launch, script_name), *command])
 
 
-def _variables(launch: Launch, rank: int) -> str:
-    """Return the variables of the torchrun script on several machines: a rank, and machine 0's name."""
-    if launch.machines == 1:
-        return ""
-    return f"{f'MASTER_ADDR={ADDRESS} ' if rank else ''}NODE_RANK={rank} "
-
-
 def _within_uv(launch: Launch, script_name: str) -> list[str]:
     """Return the words before a launcher that uv runs, with the script whose header uv reads."""
     is_uv = launch.launcher == "uv"
     return ["uv", "run", "--no-project", "--with-requirements", path_word(script_name)] if is_uv else []
-
-
-def _gpus(number: int) -> str:
-    return f"{number} GPU{'' if number == 1 else 's'}"
 
 
 def single_command(launch: Launch, script_name: str) -> str:
@@ -150,11 +142,6 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
     if launch.processes == 1:
         return shlex.join([*job, script_name])
     return shlex.join([*job, *_all_gpus(launch, script_name)])
-
-
-def _job_name(script_name: str) -> str:
-    """Return a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"
 
 
 def path_word(name: str) -> str:

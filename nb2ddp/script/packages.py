@@ -427,7 +427,10 @@ class _Reading:
         floors: dict[str, str] = {canonicalize_name(name): f">={version}" for name, version in minimums.items()}
         bounds = _allowed() | floors
         unfit = {name for name, own in self.packages.items() if name in bounds and not own.fits(bounds[name])}
-        pins = _pins() if unfit.intersection(_PAIR) else {}
+        # what most notebooks pin, of the libraries whose newest they do not take
+        pinned = versions()["pinned"].items() if unfit.intersection(_PAIR) else ()
+        other = [(name, each) for name, each in pinned if each != versions()["newest"][name]]
+        pins: dict[str, str] = {canonicalize_name(name): f"=={each}" for name, each in other}
         for use in uses(self.tree) if pins else ():
             if not use.successor and not use.is_in(versions()["pinned"][use.library]):
                 pins.pop(use.library, None)  # the code needs another release
@@ -500,13 +503,6 @@ def _name_of_url(url: str) -> str:
 def _allowed() -> dict[str, str]:
     """Return the bounds of the versions that Unsloth accepts, by package."""
     return {canonicalize_name(name): bounds for name, bounds in versions()["allowed"].items()}
-
-
-def _pins() -> dict[str, str]:
-    """Return the versions that most notebooks pin, of the libraries for which these are not the newest."""
-    newest = versions()["newest"]
-    pinned = versions()["pinned"].items()
-    return {canonicalize_name(name): f"=={version}" for name, version in pinned if version != newest[name]}
 
 
 def _version(part: Specifier) -> Version:

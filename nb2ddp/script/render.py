@@ -76,18 +76,14 @@ def _kept_cells(program: Program, cells: dict[int, str]) -> list[Cell]:
     kept: list[Cell] = []
     is_removed = False  # the code right below
     for cell in reversed(filled):
+        is_short = cell.kind == "markdown" and len(cell.source.split()) <= _FEW
+        is_about_install = is_short and _INSTALL.search(cell.source.strip().split("\n", 1)[0])
         if cell.kind == "code" and not cells[cell.number].strip("\n"):
             is_removed = True
-        elif not (is_removed and cell is not filled[0] and _is_about_install(cell)):
+        elif not (is_removed and cell is not filled[0] and is_about_install):
             kept.append(cell)
             is_removed = False
     return kept[::-1]
-
-
-def _is_about_install(cell: Cell) -> bool:
-    """Return whether a text, by its first line, is about an installation."""
-    first = cell.source.strip().split("\n", 1)[0]
-    return cell.kind == "markdown" and bool(_INSTALL.search(first)) and len(cell.source.split()) <= _FEW
 
 
 def _lines(program: Program, script_name: str, *, serves: bool, leaves: bool) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ def setup(program: Program, inserted: Inserted) -> str:
     """
     with_unsloth, several = program.trains_with_unsloth, program.options.launch.machines > 1
     last = [*(["compare_folders()"] if several else []), *inserted.last]
-    if several or any(_makes_wait(text) for text in inserted.cells):
+    if several or any(END not in text and not words(text).isdisjoint(_WAITS) for text in inserted.cells):
         seconds = _wait_seconds(program)
         last.insert(0, _GROUP.format(f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}"))
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
@@ -83,10 +83,6 @@ def _may_look_for_unused(program: Program) -> bool:
     """Return whether DDP may look for unused parameters: not if the notebook or rule DDP202 disables it everywhere."""
     flags = [constant(program.tree, call, "ddp_find_unused_parameters") for call in program.training.arguments]
     return program.model_kind is not ModelKind.DENSE_TEXT and not (flags and all(value is False for value in flags))
-
-
-def _makes_wait(text: str) -> bool:
-    return not words(text).isdisjoint(_WAITS) and END not in text
 
 
 def _lines(imports: frozenset[str]) -> list[str]:

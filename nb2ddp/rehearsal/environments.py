@@ -35,7 +35,9 @@ _UNFIT = "left-out.txt"  #: a file in an environment: packages that are not buil
 #: The packages that train. Other packages do not change a verdict.
 LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "trl", "peft", "sentence_transformers", "unsloth")
 #: Packages that a rehearsal also needs, even if the notebook does not install them.
-_NEEDED = ("torch", "psutil", "pillow", "requests", "tomli")
+_NEEDED = ["torch", "psutil", "pillow", "requests"]
+if sys.version_info < (3, 11):
+    _NEEDED.append("tomli")  # the stage reads its tables with it
 #: Packages that cannot be installed without a GPU or its compiler, or do nothing without a GPU.
 NEEDS_GPU = frozenset(
     "apex auto-gptq autoawq bitsandbytes causal-conv1d cut-cross-entropy deepspeed fbgemm-gpu flash-attn"

@@ -208,7 +208,8 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
         if loader != "load_dataset" or not call.args:
             continue
         given = {each.arg: constant(each.value) for each in call.keywords}
-        name, configuration, *_ = (*map(constant, call.args), None)
+        name = constant(call.args[0])
+        configuration = constant(call.args[1]) if len(call.args) > 1 else None
         if name is None or name in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder"):
             continue
         splits = re.findall(r"([A-Za-z]\w*)(?:\[|\+|$)", given.get("split") or "")
@@ -232,9 +233,9 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
             case ast.Dict(keys=keys, values=values):
                 shares += (value for key, value in zip(keys, values, strict=True) if "/" in (constant(key) or ""))
     for share in shares:
-        match share:
-            case ast.Constant(value=float(kept)) if 0 < kept < 0.5:
-                yield int(32 / kept)  # the script keeps 32 of this number of rows
+        kept = getattr(share, "value", None)
+        if isinstance(kept, float) and 0 < kept < 0.5:
+            yield int(32 / kept)  # the script keeps 32 of this number of rows
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:

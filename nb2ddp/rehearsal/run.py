@@ -213,7 +213,7 @@ def _doing(logs: Path) -> str:
         with file.open("rb") as lines:
             lines.seek(max(0, file.stat().st_size - 4000))
             event = json.loads(lines.read().splitlines()[-1])
-        kind = event["kind"].lower()
+        kind = re.sub(r"(?<!^)(?=[A-Z])", " ", event["kind"]).lower()
         return f"line {event['line']}: {kind}" if event.get("line") else kind
     return "starting"
 

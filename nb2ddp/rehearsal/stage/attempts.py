@@ -84,9 +84,8 @@ class Attempts:
             BaseException: the exception that ended it, if nothing can be learnt from it and it cannot be passed over.
         """
         tree = ast.parse(self.source, self.script)
-        flags = sum(
-            getattr(__future__, name).compiler_flag for module, name in imported(tree) if module == "__future__"
-        )
+        features = (name for module, name in imported(tree) if module == "__future__" and name)
+        flags = sum(getattr(__future__, name).compiler_flag for name in features)
         last = max((each.lineno for each in tree.body if _trains(each)), default=0)
         needed = {each.lineno for each in _needed(tree)}
         first = _first_load(tree)

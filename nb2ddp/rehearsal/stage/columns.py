@@ -180,11 +180,12 @@ def labels(tree: ast.Module) -> int:
     for given in (each.value for each in every(tree, ast.keyword) if each.arg == "num_labels"):
         count = 0
         match held.get(ast.unparse(given), given):
-            case ast.Constant(value=int(count)):
-                pass
+            case ast.Constant(value=int(value)):
+                count = value
             case ast.Call(func=ast.Name(id="len"), args=[listed]):
-                listing = held.get(ast.unparse(listed))
-                count = len(getattr(listing, "keys", getattr(listing, "elts", ())))
+                match held.get(ast.unparse(listed)):
+                    case ast.Dict(keys=items) | ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                        count = len(items)
         if count > 2:
             return count
     return 2
@@ -204,7 +205,9 @@ def _named(tree: ast.Module, *, makes_labels: bool) -> Iterator[str]:
     A column that the script makes itself is not a column of its source.
     """
     made = {*_made(tree)}
-    no_column = {*_TABLES["no_columns"], *["labels"] * makes_labels}
+    no_column = {*_TABLES["no_columns"]}
+    if makes_labels:
+        no_column.add("labels")
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := constant(node.slice)) and isinstance(node.ctx, ast.Load):
             container = ast.unparse(node.value)

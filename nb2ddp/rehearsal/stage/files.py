@@ -231,7 +231,8 @@ def _select_what_is_there(original: Any, self: Any, indices: Any, *args: Any, **
 
 def _keep_all(sources: Sources, original: Any, self: Any, *args: Any, **given: Any) -> Any:
     """Make a filter that no made row passes keep all rows, once the script has failed without rows."""
-    found, table = original(self, *args, **given), self.obj if hasattr(type(self), "obj") else self
+    found = original(self, *args, **given)
+    table = self.obj if hasattr(type(self), "obj") else self  # `obj` is the table of an indexer, such as `loc`
     is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
     # Libraries filter a data set for the script, a table for themselves.
     if not is_filter or not (original.__name__ == "filter" or sources.log.is_asked()):

@@ -116,4 +116,8 @@ def build_model(name: str, folder: Path) -> None:
 
 def describe_encoder(folder: Path) -> None:
     """Write what sentence-transformers reads: the transformer itself, and the mean of its tokens."""
-    shutil.copytree(Path(__file__).with_name("encoder"), folder, dirs_exist_ok=True)
+    source = Path(__file__).with_name("encoder")
+    for file in source.rglob("*.json"):
+        copy = folder / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)

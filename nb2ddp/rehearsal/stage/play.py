@@ -22,6 +22,7 @@ from . import (
     device,
     fast,
     files,
+    hooks,
     learn,
     outside,
     packages,
@@ -42,7 +43,7 @@ _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
 _ELSEWHERE = re.compile(
     r"""(?<=["'])(?=/(kaggle|home|root|mnt|media|data|workspace|teamspace|scratch|storage|Users|notebooks)/)[^"'\n{}*]+"""
 )
-_OWN = (attempts.__file__, __file__)  # their frames are not frames of the script
+_OWN = (attempts.__file__, hooks.__file__, __file__)  # their frames are not frames of the script
 _COMPILED = re.compile(r"Unsloth\w+Trainer\.py$")  #: Unsloth's rewritten versions of TRL's trainers
 _SOON = 5.0  # seconds in which a thread that has done its work may still end
 

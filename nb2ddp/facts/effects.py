@@ -212,8 +212,10 @@ def _fits(tree: Tree, function: cst.CSTNode, call: cst.Call | None, row: Row) ->
         return False
     if row.given and (call is None or not call.args or call.args[0].keyword is not None):
         return False
-    if row.mode is None or call is None:
-        return row.mode is None
+    if row.mode is None:
+        return True
+    if call is None:
+        return False
     given = argument(call, "mode", row.mode)
     mode = tree.literal(given.value) if given is not None else "r"
     is_mode = isinstance(mode, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", mode)  # not a path, as in `Image.open`

@@ -61,7 +61,7 @@ def root_of(node: cst.CSTNode) -> cst.CSTNode:
 def key_of(tree: Tree, node: cst.Subscript) -> object:
     """Return the constant key of an item: `"audio"` of `row["audio"]`; `...` for any other key."""
     part = node.slice[0].slice
-    return tree.literal(part.value) if isinstance(part, cst.Index) else ...
+    return tree.literal(part.value) if isinstance(part, cst.Index) and len(node.slice) == 1 else ...
 
 
 def argument_of(tree: Tree, node: cst.CSTNode) -> cst.Call | None:

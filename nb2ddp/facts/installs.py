@@ -27,6 +27,8 @@ _RELOADS = re.compile(
 _RESTARTS = re.compile(r"os\._exit|IPython\..*\.do_shutdown")
 #: Tests that are true only in Colab or, with `not`, false only there; a script does not run in Colab.
 _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\s+)?(?:IN_COLAB|is_colab)\b""")
+#: A magic of a package manager, with or without its percent sign.
+_MAGIC = re.compile(r"%?(pip|conda|mamba|micromamba|uv)\b")
 _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
 #: The part of a compound statement that runs before its suites.
@@ -60,7 +62,8 @@ class Installs:
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install(form.body or "")
-        if not is_install(self._effects.command(call) or self._handed(call)):
+        is_magic = form is not None and _MAGIC.match(form.source)
+        if not is_magic and not is_install(self._effects.command(call) or self._handed(call)):
             return False
         enclosing = self._part(call)
         if isinstance(enclosing, cst.Assign):
@@ -96,9 +99,8 @@ class Installs:
         cells = set(map(self._cell, calls))
         reloads = [call for call in tree.of(cst.Call) if _RELOADS.fullmatch(tree.qualified(call.func))]
         purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
-        again = [
-            node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first_import(tree)
-        ]
+        first = first_import(tree)
+        again = [node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first]
         found = [*map(self._part, [*calls, *filter(self._restarts, tree.of(cst.Call)), *again])]
         return frozenset([*found, *(small for part in found for small in announcements(tree, part))])
 

@@ -29,12 +29,13 @@ _LIKE_A_TOKEN = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:
 def login_of(tree: Tree, node: cst.CSTNode) -> tuple[str | None, cst.BaseExpression | None]:
     """Return the variable for the token of a login's service, and the token; None for no login, and for no token."""
     name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
-    for service in _SERVICES:
-        if isinstance(node, cst.Call) and re.fullmatch(service["login"], name):
-            given = argument(node, service["keyword"], 0)
-            is_given = given is not None and tree.literal(given.value) is not None
-            return service["variable"], given.value if given is not None and is_given else None
-    return None, None
+    service = next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None)
+    if service is None or not isinstance(node, cst.Call):
+        return None, None
+    given = argument(node, service["keyword"], 0)
+    if given is None or tree.literal(given.value) is None:
+        return service["variable"], None
+    return service["variable"], given.value
 
 
 def variable_of_command(command: str) -> str | None:

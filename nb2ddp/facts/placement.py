@@ -85,10 +85,8 @@ class Placement:
             return Decision(call, callers[0], tuple(e for each in callers for e in self.once(each, in_whole_job)))
         if self.runs_alone(call) or self._may_run_everywhere(call):
             return None
-        has_run = does is Does.FETCH and made_by(self.tree, call, WANDB) not in (
-            "",
-            "wandb.Api",
-        )  # only in the main process
+        # Only the main process has a run of Weights & Biases.
+        has_run = does is Does.FETCH and made_by(self.tree, call, WANDB) not in ("", "wandb.Api")
         in_whole_job = does is Does.SAVE or has_run
         if edits := self.once(call, in_whole_job):
             return Decision(call, call, edits)

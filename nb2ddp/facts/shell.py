@@ -130,4 +130,4 @@ def quoted(text: str) -> str:
 def _quote(text: str) -> str:
     """Return quotes that a text fits between without an escape; empty if there are none."""
     quotes = ('"', "'", '"""', "'''") if text.isprintable() else ('"""', "'''")
-    return next((q for q in quotes if q not in text and q[0] not in text[:1] and not text.endswith((q[0], "\\"))), "")
+    return next((q for q in quotes if q not in text and not text.endswith((q[0], "\\"))), "")

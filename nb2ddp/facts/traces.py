@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
-from nb2ddp.facts.flow import called, callees, receiver, root_of
+from nb2ddp.facts.flow import callees, reached, receiver, root_of
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
@@ -48,7 +48,7 @@ class Traces:
 
     def only_writes(self, function: cst.FunctionDef) -> bool:
         """Return whether a function leaves no trace, and calls no function that acts and has other callers."""
-        functions = [function, *called(self.tree, function)]
+        functions = reached([function], lambda caller: callees(self.tree, self._calls(caller.body)))
         shared = any(self._acts_for_others(callee, functions) for callee in functions[1:])
         return not shared and all(map(self._leaves_no_trace, functions))
 

@@ -133,7 +133,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str]) -> Cell:
     if lines[first - 1][: body[0].col_offset].strip():
         at = statement.lineno
         raise _refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
-    while lines[first - 2].strip()[:1] in ("", "#"):  # include lines up to the header
+    while lines[first - 2].strip()[:1] in ("", "#", "@"):  # include lines up to the header
         first -= 1
     source = _dedented(lines, first, last, body[0].col_offset, _strings(statement))
     return _made(number, source, first, body[0].col_offset)

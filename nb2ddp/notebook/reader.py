@@ -83,7 +83,9 @@ def placed(notebook: Notebook, findings: Iterable[Diagnostic]) -> Iterator[Diagn
         findings: the findings on it.
     """
     for finding in findings:
-        if finding.location is not None and (lines := (cell := notebook.cell(finding.location.cell)).lines):
-            column = None if cell.indent is None else finding.location.column + cell.indent
-            finding = replace(finding, file_line=lines[min(finding.location.line, len(lines)) - 1], file_column=column)
+        place = finding.location
+        if place is not None and (cell := notebook.cell(place.cell)).lines:
+            line = cell.lines[min(place.line, len(cell.lines)) - 1]
+            column = None if cell.indent is None else place.column + cell.indent
+            finding = replace(finding, file_line=line, file_column=column)
         yield finding

@@ -54,7 +54,8 @@ def _without_header(text: str) -> str:
         is_ours = match.groupdict().get("type", "script") == "script"  # not a block of another tool
         return "\n" * match[0].count("\n") if is_ours else match[0]
 
-    return _HEADER.sub(blank, BLOCK.sub(blank, text))
+    end = next((cell.start() for cell in _PERCENT.finditer(text) if text[: cell.start()].strip()), len(text))
+    return _HEADER.sub(blank, BLOCK.sub(blank, text[:end])) + text[end:]
 
 
 def _cells(text: str) -> Iterator[tuple[CellKind, _Lines]]:

@@ -108,7 +108,8 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
     if launch.launcher == "torchrun":
-        variables = f"{f'MASTER_ADDR={ADDRESS} ' if rank else ''}NODE_RANK={rank} " if launch.machines > 1 else ""
+        address = f"MASTER_ADDR={ADDRESS} " if rank else ""
+        variables = f"{address}NODE_RANK={rank} " if launch.machines > 1 else ""
         return variables + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
     ranks = ["--machine_rank", str(rank), "--main_process_ip", ADDRESS] if launch.machines > 1 else []

@@ -41,7 +41,8 @@ def setup(program: Program, inserted: Inserted) -> str:
     last = [*(["compare_folders()"] if several else []), *inserted.last]
     if several or any(END not in text and not words(text).isdisjoint(_WAITS) for text in inserted.cells):
         seconds = _wait_seconds(program)
-        last.insert(0, _GROUP.format(f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}"))
+        duration = f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}"
+        last.insert(0, _GROUP.format(duration))
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))

@@ -112,7 +112,7 @@ def _answers(
         raise UnknownError("unknown: the notebook computes its longest row; give it with --tokens")
     shapes = {
         name: shape_of(str(folder / name) if name and (folder / name).is_dir() else name, offline=offline)
-        for name in {training.model for training in trainings}
+        for name in dict.fromkeys(training.model for training in trainings)
     }
     return [answer(training, shapes[training.model], kinds, gpus) for training in trainings]
 

@@ -62,7 +62,7 @@ class _Command(click.Command):
 def _number(setting: Setting) -> Callable[[str], Any]:
     """Return a function that reads a whole number, or one of a setting's words."""
 
-    def number(text: str) -> Any:
+    def number(text: str) -> Any:  # click shows its name as the type of the option
         if text in setting.words:
             return text
         if not text.isdecimal() or int(text) < (setting.least or 0):

@@ -160,10 +160,10 @@ def summary(results: Sequence[Result], *, shows_notes: bool = True) -> str:
     """
     numbers = counts(results)
     ends = [f"{n} {status_text(status)}" for status in Status if (n := numbers[status.value])]
-    notebooks, *found = (_count(numbers[f"{noun}s"], noun) for noun in ("notebook", "error", "warning", "note"))
+    notebooks, *totals = (_count(numbers[f"{noun}s"], noun) for noun in ("notebook", "error", "warning", "note"))
     notes = numbers["notes"]
     how = "" if shows_notes or not notes else " (-v shows them)" if notes > 1 else " (-v shows it)"
-    return f"{notebooks}: {', '.join(ends) or 'none'}; {', '.join(found)}{how}"
+    return f"{notebooks}: {', '.join(ends) or 'none'}; {', '.join(totals)}{how}"
 
 
 def _count(number: int, noun: str) -> str:

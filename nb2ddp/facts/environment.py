@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import ENV_MAGICS
-from nb2ddp.facts.flow import first_import, grouped
+from nb2ddp.facts.flow import first_import
 from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
-from nb2ddp.syntax.tree import Statement, Tree, dotted
+from nb2ddp.syntax.tree import Statement, Tree, dotted, grouped
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")

@@ -14,12 +14,12 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import grouped, reached, returned
+from nb2ddp.facts.flow import reached, returned
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import entries_of, entry
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES
-from nb2ddp.syntax.tree import ADDING, Function, Tree, method, remembered
+from nb2ddp.syntax.tree import ADDING, Function, Tree, grouped, method, remembered
 
 
 class Phase(Flag):

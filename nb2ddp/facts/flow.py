@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from nb2ddp.syntax.tree import Statement, Tree
 
 Thing = TypeVar("Thing", bound=Hashable)
-Part = TypeVar("Part")
 
 
 def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]]) -> list[Thing]:
@@ -25,14 +23,6 @@ def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]])
             known[thing] = None
             pending += list(onward(thing))[::-1]
     return list(known)
-
-
-def grouped(pairs: Iterable[tuple[Thing, Part]]) -> defaultdict[Thing, list[Part]]:
-    """Return the second parts of pairs, in order, by the first parts; an empty list for any other key."""
-    found = defaultdict[Thing, list[Part]](list)
-    for first, second in pairs:
-        found[first].append(second)
-    return found
 
 
 def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:

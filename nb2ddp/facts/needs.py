@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import called_as, grouped, is_unconditional
+from nb2ddp.facts.flow import called_as, is_unconditional
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, TRACKER_KEY, given_tokens, tokens
 from nb2ddp.facts.releases import fitting
@@ -19,7 +19,7 @@ from nb2ddp.facts.values import texts_of
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, READS, SHELL_VARIABLES, environ_key, sets_only
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, grouped, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program

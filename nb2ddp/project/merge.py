@@ -278,6 +278,7 @@ def _same_line(text: str, other: str, number: int) -> int:
     lines = other.split("\n")
     matched = _matched(text.split("\n"), lines)
     line = max((each for each in matched if each < number), default=-1)
+    # Below the last common line, which is -1 if there is none: at most one line, where two versions differ.
     return min(matched.get(line, -1) + min(number - line, 2), len(lines) + 1)
 
 

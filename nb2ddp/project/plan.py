@@ -86,8 +86,9 @@ def _job(notebook: Input, choices: Choices, script: Path | None = None) -> Job:
                 _NO_OUTPUT.format(shlex.quote(str(notebook.path.parent)), shlex.quote(str(notebook.path)))
             )
         script = from_here(script_for(notebook, folder, top))
-    about = notebook.link, notebook.is_named, choices.keep, (), settings.fail_on_warnings
-    return _with_options(Job(notebook.path, script, Options(), *about), configured, choices)
+    job = Job(notebook.path, script, Options(), notebook.link, notebook.is_named, choices.keep)
+    job = replace(job, fails_on_warnings=settings.fail_on_warnings)
+    return _with_options(job, configured, choices)
 
 
 _NO_OUTPUT = "Say where the scripts go: nb2ddp {} -o scripts for a folder, nb2ddp {} train.py for one notebook"

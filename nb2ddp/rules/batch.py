@@ -26,7 +26,10 @@ PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation
 _FIELDS = (PER_DEVICE, ACCUMULATION)
 #: The memory of the notebook's GPU that a split assumes by default, in gigabytes.
 _DEFAULT_MEMORY = 15
-_DEFAULTS, _DOUBTS = tables(__file__)["defaults"], tables(__file__)["doubt"]
+#: The fields of a step that a config does not set, and their values.
+_DEFAULTS = tables(__file__)["defaults"]
+#: Fields whose effect depends on the number of processes.
+_DOUBTS = tables(__file__)["doubt"]
 #: Configs whose step counts completions, several for each prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")

@@ -151,7 +151,8 @@ def unknown_name(program: Program) -> Findings:
     together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
     for use in _first_uses(program):
         is_bound = any(tree.is_live(each.node) for each in tree.bindings(use.value))
-        together[tree.statement(use), "not defined here yet" if is_bound else "never defined"].append(use)
+        reason = "not defined here yet" if is_bound else "never defined"
+        together[tree.statement(use), reason].append(use)
     for (_, reason), uses in together.items():
         tried = any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(uses[0]))
         fails = certain and not tried and bool(program.execution.phase(uses[0]))

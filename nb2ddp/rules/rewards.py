@@ -86,8 +86,10 @@ def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
     if constant(tree, call, "shuffle") is False:
         return True
     first = argument(call, "seed", 0) if method(call) == "shuffle" else None
-    given = (constant(tree, call, name) for name in ("seed", "random_state", "generator"))
-    return any(each is not None for each in (*given, first and tree.literal(first.value)))
+    given = [constant(tree, call, name) for name in ("seed", "random_state", "generator")]
+    if first is not None:
+        given.append(tree.literal(first.value))
+    return any(each is not None for each in given)
 
 
 #: Calls that take random numbers from the operating system.

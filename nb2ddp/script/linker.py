@@ -185,7 +185,7 @@ def _bound(node: ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign) ->
 def _without_annotations(text: str) -> str:
     """Return the text of a function, class or constant without annotations, except those of fields without a value."""
     tree = Tree(text)
-    for node in reversed(tree.of(cst.Annotation)):
+    for node in reversed(tree.of(cst.Annotation)):  # from the end: the offsets before it stay valid
         owner, (start, end) = tree.parents[node], tree.span(node)
         default = owner.default if isinstance(owner, cst.Param) else None
         if not isinstance(owner, cst.AnnAssign) or owner.value is not None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.execution import RUN_ONCE
-from nb2ddp.facts.flow import grouped
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
@@ -16,6 +15,7 @@ from nb2ddp.script.needs import tests
 from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
 from nb2ddp.syntax.arguments import constant
+from nb2ddp.syntax.tree import grouped
 
 #: Imports of the standard library in the fixed part of the block.
 _FIXED = frozenset({"import logging", "import os", "import sys"})

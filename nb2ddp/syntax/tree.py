@@ -470,7 +470,7 @@ class Tree:
     @cached_property
     def _given(self) -> dict[str, list[cst.BaseExpression]]:
         named = (argument for argument in self.live(cst.Arg) if argument.keyword is not None)
-        return _grouped((cast(cst.Name, argument.keyword).value, argument.value) for argument in named)
+        return grouped((cast(cst.Name, argument.keyword).value, argument.value) for argument in named)
 
     def is_live(self, node: cst.CSTNode) -> bool:
         """Return whether a node may run: False inside `if False:` and similar blocks."""
@@ -823,11 +823,11 @@ class Tree:
 
     @cached_property
     def _attributes(self) -> dict[str, list[cst.Attribute]]:
-        return _grouped((node.attr.value, node) for node in self.of(cst.Attribute))
+        return grouped((node.attr.value, node) for node in self.of(cst.Attribute))
 
     @cached_property
     def _loads(self) -> dict[str, list[cst.Name]]:
-        return _grouped((name.value, name) for name in self.of(cst.Name) if self._is_read(name))
+        return grouped((name.value, name) for name in self.of(cst.Name) if self._is_read(name))
 
     def _is_read(self, name: cst.Name) -> bool:
         parent = self.parents[name]
@@ -838,11 +838,11 @@ class Tree:
         return type(parent) not in _IMPORTS
 
 
-def _grouped(pairs: Iterable[tuple[str, Node]]) -> dict[str, list[Node]]:
-    """Group nodes by their names."""
-    groups: dict[str, list[Node]] = defaultdict(list)
-    for name, node in pairs:
-        groups[name].append(node)
+def grouped(pairs: Iterable[tuple[Asked, Answer]]) -> defaultdict[Asked, list[Answer]]:
+    """Return the second parts of pairs, in order, by the first parts; an empty list for any other key."""
+    groups = defaultdict[Asked, list[Answer]](list)
+    for first, second in pairs:
+        groups[first].append(second)
     return groups
 
 

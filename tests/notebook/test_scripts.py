@@ -27,7 +27,8 @@ NODE = new_notebook(
     metadata={"language_info": {"name": "python"}},
 )
 PERCENT = (
-    "#!/usr/bin/env python\n# %%\nimport torch\n\n# %% [markdown]\n# # Title\n\n# %% a cell\n# !rm -r outputs\nx = 1\n"
+    "#!/usr/bin/env python\n# %%\nimport torch\n\n# %% [markdown]\n# # Title\n\n# %% a cell\n# !rm -r outputs\n"
+    "x = '''\n# /// script\n# ///\n'''\n"
 )
 
 
@@ -54,9 +55,9 @@ class TestPercent:
         assert [(cell.number, cell.kind, cell.source) for cell in found] == [
             (1, "code", "import torch"),
             (2, "markdown", "# Title"),
-            (3, "code", "# !rm -r outputs\nx = 1"),
+            (3, "code", "# !rm -r outputs\nx = '''\n# /// script\n# ///\n'''"),
         ]
-        assert found[2].lines == (9, 10)
+        assert found[2].lines == tuple(range(9, 14))
 
     def test_magics_are_comments_unless_jupytext_wrote_them_so(self) -> None:
         written = jupytext.writes(new_notebook(cells=[new_code_cell("!ls\nx = 1")]), "py:percent")

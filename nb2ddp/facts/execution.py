@@ -212,15 +212,17 @@ class Execution:
         for position, each in enumerate(trainer.args):
             if each.star == "**":
                 entries, is_whole = entries_of(self.tree, each.value)
-                grown = [] if is_whole else [(name, entry(self.tree, each.value, name)) for name in REWARDS]
-                yield from ((key, found.value) for key, found in (*entries.items(), *grown) if found is not None)
+                yield from ((key, known.value) for key, known in entries.items())
                 if is_whole:
                     continue
+                grown = ((name, entry(self.tree, each.value, name)) for name in REWARDS)
+                yield from ((name, known.value) for name, known in grown if known is not None)
+            name = ("model", second)[position] if position < 2 else ""
             if each.keyword is not None:
-                yield each.keyword.value, each.value
-            else:
-                name = ("model", second)[position] if position < 2 else ""
-                yield "" if each.star and name in REWARDS else name, each.value
+                name = each.keyword.value
+            elif each.star and name in REWARDS:  # what is unpacked may hold anything
+                name = ""
+            yield name, each.value
 
     @cached_property
     def _called_by_trainers(self) -> set[Function]:

@@ -145,7 +145,7 @@ def is_of_another(job: Job, named: str) -> bool:
 
 
 def finish(job: Job, source: bytes, convert: Convert, mode: Mode) -> Result:
-    """Convert a notebook, and write the files that differ; or write nothing, and say what would change.
+    """Convert a notebook, and write the files that differ; or write nothing, and report what would change.
 
     Args:
         job: the notebook and the script.
@@ -154,14 +154,15 @@ def finish(job: Job, source: bytes, convert: Convert, mode: Mode) -> Result:
         mode: what to do with the conversion.
 
     Raises:
-        NotebookError, OptionsError, LaunchError: as of `convert_source`.
+        NotebookError, OptionsError, LaunchError: as for `convert_source`.
         OSError: a file cannot be read or written; none has changed.
     """
     conversion = convert(job, source)
     if mode is Mode.TEXT:
         text = conversion.files[job.script.name]
         return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
-    if mode is Mode.WRITE:
+    is_written = mode is Mode.WRITE
+    if is_written:
         history.remember(conversion.files.values())
         for name in conversion.files:
             files.check_target(job.script.parent / name)
@@ -169,14 +170,13 @@ def finish(job: Job, source: bytes, convert: Convert, mode: Mode) -> Result:
     if failure := refused(job, outputs):
         return failure
     differing = [output for output in outputs if output.differs]
-    changed, names = Status.STALE, tuple(output.path for output in reversed(differing))
-    merged, needs, text = tuple[Path, ...](), tuple[str, ...](), ""
-    if mode is Mode.WRITE:
+    if is_written:
         files.replace({output.path: output.after.encode("utf-8", "surrogateescape") for output in differing})
-        merged = tuple(output.path for output in differing if output.is_edited)
-        changed, needs = Status.CONVERTED, conversion.needs
-    else:
-        text = "".join(output.diff for output in reversed(differing))
+    changed = Status.CONVERTED if is_written else Status.STALE
+    names = tuple(output.path for output in reversed(differing))
+    merged = tuple(output.path for output in differing if is_written and output.is_edited)
+    text = "" if is_written else "".join(output.diff for output in reversed(differing))
+    needs = conversion.needs if is_written else ()
     findings = list(doubts(job, outputs)) if mode is not Mode.DIFF else []
     if mode is Mode.CHECK:
         findings = [*_stale(job, names), *findings]

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nb2ddp.project.files import default_folder
 from nb2ddp.rehearsal import uv
 from nb2ddp.rehearsal.stage import about
+from nb2ddp.script.modules import requirement_of
 from nb2ddp.versions import pins, tables
 
 KEPT = 4  #: environments, of one or two gigabytes each
@@ -98,7 +99,7 @@ class Wanted:
     @property
     def requirements(self) -> list[Requirement]:
         """The requirements in its lines that name a package without an address."""
-        return [own for line in self.lines if (own := _requirement(line)) and not own.url]
+        return [own for line in self.lines if (own := requirement_of(line)) and not own.url]
 
     def with_versions(self, name: str) -> Wanted:
         """Return the same packages, with the versions of a set instead of the notebook's versions."""
@@ -191,16 +192,9 @@ def _name(*about: object) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
-def _requirement(line: str) -> Requirement | None:
-    try:
-        return Requirement(line)
-    except InvalidRequirement:
-        return None
-
-
 def _package(line: str) -> str:
     """Return the package that a line names; "" for an option or a bare address."""
-    own = _requirement(line)
+    own = requirement_of(line)
     return canonicalize_name(own.name) if own else ""
 
 

@@ -53,7 +53,7 @@ class Parent:
             "arguments": command[1:],
             "environment": dict(environment),
             "folder": str(folder),
-            "said": str(output),
+            "output": str(output),
         }
         assert self._program.stdin is not None
         assert self._program.stdout is not None

@@ -155,7 +155,7 @@ def built(starter: Parent, folder: Path, environ: dict[str, str], request: dict[
             time.sleep(0.05)
         if not process.wait():
             return ""
-        return output.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
+        return Path(f"{output}.err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
 
 
 @contextlib.contextmanager

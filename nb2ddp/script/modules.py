@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
 from nb2ddp.toml import tables
 
@@ -20,6 +20,14 @@ _OF_TRAINING = frozenset(_TABLES["training"])
 ON_COLAB: dict[str, str] = _TABLES["colab"]
 #: The same for modules that neither Colab nor Unsloth provides.
 ON_INDEX: dict[str, str] = _TABLES["index"]
+
+
+def requirement_of(line: str) -> Requirement | None:
+    """Return a line of a requirements file as a `Requirement`; None for an option, a bare URL or a file."""
+    try:
+        return Requirement(line)
+    except InvalidRequirement:
+        return None
 
 
 def on_index(module: str) -> str:

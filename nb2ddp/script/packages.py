@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 import libcst as cst
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -32,7 +32,7 @@ from nb2ddp.facts.releases import needed, taken, uses, uses_unsloth
 from nb2ddp.facts.sounds import sounds
 from nb2ddp.facts.values import filled
 from nb2ddp.script.launch import path_word
-from nb2ddp.script.modules import ON_COLAB, ON_INDEX
+from nb2ddp.script.modules import ON_COLAB, ON_INDEX, requirement_of
 from nb2ddp.script.templates import render
 from nb2ddp.toml import tables
 from nb2ddp.versions import tables as versions
@@ -93,7 +93,7 @@ class Package:
     @cached_property
     def requirement(self) -> Requirement | None:
         """The line as a `Requirement`, which must not be changed; None for a bare URL or a file."""
-        return _requirement(self.line)
+        return requirement_of(self.line)
 
     @property
     def is_source(self) -> bool:
@@ -338,7 +338,7 @@ class _Reading:
     def _package(self, option: str, word: str, cell: int) -> Package | None:
         """Return one argument as a package; None for an installer or, with a note, for no package."""
         line = f"{option} {word}".strip()
-        own = None if option else _requirement(word)
+        own = None if option else requirement_of(word)
         if _UNKNOWN.search(line):
             self._note(cell, f"not known before the notebook runs: {line}")
             return None
@@ -484,13 +484,6 @@ class _Reading:
         own = self.packages.get(name, Package(name, name, cell))
         self.packages[name] = own.with_versions(str(own.specifier & SpecifierSet(bound)))
         self._note(cell, f"{self.packages[name].line}: {why}")
-
-
-def _requirement(text: str) -> Requirement | None:
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
 
 
 def _name_of_url(url: str) -> str:

@@ -62,7 +62,7 @@ def main() -> int:
             os.close(answers)
             _become(request)
             return {"play": lambda: play.main(log), "build": build.main, "agent": agent.main}[request["program"]]()
-        files[pid] = f"{request['said']}.code"
+        files[pid] = f"{request['output']}.code"
         write_codes()  # it may already have ended
         os.write(answers, f"{pid}\n".encode())
     return 0
@@ -72,7 +72,7 @@ def _become(request: dict[str, Any]) -> None:
     """Become a separate process, with another session, environment, folder, files and random numbers."""
     end_with_parent()
     os.setsid()
-    for number, name in enumerate((os.devnull, f"{request['said']}.out", f"{request['said']}.err")):
+    for number, name in enumerate((os.devnull, f"{request['output']}.out", f"{request['output']}.err")):
         opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(opened, number)
         os.close(opened)

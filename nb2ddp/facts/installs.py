@@ -15,7 +15,7 @@ from nb2ddp.facts.effects import Does, Effects, only_looks
 from nb2ddp.facts.flow import first_import, reached
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Regions, Tree, remembered, small_statements
+from nb2ddp.syntax.tree import Regions, Tree, grouped, remembered, small_statements
 
 if TYPE_CHECKING:
     from nb2ddp.facts.environment import Setting
@@ -112,10 +112,14 @@ class Installs:
     @cached_property
     def emptied(self) -> frozenset[int]:
         """The cells in which only comments remain."""
+        return frozenset(cell for cell, lines in self._lines.items() if self.statements.issuperset(lines))
+
+    @cached_property
+    def _lines(self) -> dict[int, list[cst.CSTNode]]:
+        """The lines of each cell, without those that stand for cell magics above code: `%%capture`."""
         forms = self._source.forms_of(Kind.CELL_MAGIC)
-        captures = {self._tree.statement(call) for call, form in forms if form.body is None}  # above code
-        left = {*self._tree.module.body} - self.statements - captures
-        return frozenset(map(self._cell, self.statements)) - set(map(self._cell, left))
+        above = {self._tree.statement(call) for call, form in forms if form.body is None}
+        return grouped((self._cell(line), line) for line in self._tree.module.body if line not in above)
 
     def covers(self, node: cst.CSTNode) -> bool:
         """Return whether a node is inside one of these statements."""
@@ -148,7 +152,7 @@ class Installs:
         and nodes that read each other are left out together.
         """
         near = reached(
-            [*self.installing, *self._idle],
+            [*self.installing, *self._idle, *self._unused],
             lambda node: [*self._mentions(node), *filter(self._may_go, self._around(node))],
         )
         removed = set(near)
@@ -202,26 +206,34 @@ class Installs:
             return self._is_empty(node, removed)
         if isinstance(node, (cst.Import, cst.ImportFrom)):
             return not isinstance(node.names, cst.ImportStar) and removed.issuperset(node.names)
-        if isinstance(node, cst.Pass) or (isinstance(node, cst.FunctionDef) and self._only_installs(node, removed)):
+        if isinstance(node, cst.FunctionDef) and self._only_installs(node, removed):
             return True
-        if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
+        if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias, cst.Pass)) or self._only_binds(node)):
             return False
-        return self._is_dead(node, removed) and (self._serves(node, removed) or node in self._idle)
+        is_rest = node in self._unused and removed.issuperset(self._lines[self._cell(node)])
+        return self._is_dead(node, removed) and (is_rest or node in self._idle or self._serves(node, removed))
 
     @cached_property
     def _idle(self) -> set[cst.CSTNode]:
-        """Unused imports of the standard library and unused results, in cells that only install and bind names."""
-        tree = self._tree
-        lines = [*tree.live(cst.Expr), *tree.live(cst.Assign)]
-        beside = [line for line in lines if self._cell(line) in self.cells and line not in self.installing]
-        working = {self._cell(line) for line in beside if tree.function(line) is None and not self._may_go(line)}
-        found: list[cst.CSTNode] = [
-            line for line in beside if isinstance(line, cst.Assign) and tree.within(line.value, cst.Call)
-        ]
-        for line in tree.live(cst.Import):
+        """The unused results in cells that only install and bind names."""
+        found: list[cst.CSTNode] = []
+        for cell in self.cells:
+            lines = [small for line in self._lines[cell] for small in small_statements(line)]
+            if all(line in self.installing or self._may_go(line) for line in lines):
+                found += [line for line in lines if isinstance(line, cst.Assign) and self._tree.within(line, cst.Call)]
+        return {line for line in found if not self._users(line)}
+
+    @cached_property
+    def _unused(self) -> set[cst.CSTNode]:
+        """The `pass` and unused imports of the standard library in cells that install.
+
+        They are left out with all other lines of their cell.
+        """
+        found: list[cst.CSTNode] = [*self._tree.of(cst.Pass)]
+        for line in self._tree.live(cst.Import):
             modules = {alias.evaluated_name.split(".")[0] for alias in line.names}
             found += line.names if modules <= sys.stdlib_module_names else ()
-        return {each for each in found if self._cell(each) in self.cells - working and not self._users(each)}
+        return {each for each in found if self._cell(each) in self.cells and not self._users(each)}
 
     def _is_dead(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
         """Return whether no remaining code reads what a statement binds, except to report it."""
@@ -329,7 +341,7 @@ class Installs:
     def _only_binds(self, node: cst.CSTNode) -> bool:
         """Return whether a statement binds plain names and has no other effect."""
         if isinstance(node, cst.Assert):  # `assert (found := ...)`
-            return bool(self._tree.binds(node)) and self._looks(node.test)
+            return bool(self._tree.binds(node)) and all(map(self._looks, self._tree.within(node, cst.Call)))
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
         parts = (cst.Attribute, cst.Subscript)

@@ -9,10 +9,9 @@ import libcst as cst
 
 from nb2ddp.facts.environment import Setting, statement_of
 from nb2ddp.facts.execution import Phase, added
-from nb2ddp.facts.flow import first_import, reached
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained_loads, trains_whole
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, Findings, rule, todo, without_names
 from nb2ddp.syntax.arguments import Passed, entry, passed
@@ -175,25 +174,12 @@ def setting_after_import(program: Program) -> Findings:
             edits = [Remove(small, keep_comment=False), *_comments(tree, setting)]
         message = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
         yield Finding(node, message, *edits, fixed=True)
-    yield from _hidden(program)
     for statement in tree.of(cst.Import):
         others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
         uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             edit = without_names(program, statement, others) if others else Remove(statement)
             yield Finding(statement, _IMPORTED, edit)
-
-
-def _hidden(program: Program) -> Findings:
-    """Yield findings on modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
-    tree = program.tree
-    for assign in tree.of(cst.Assign):
-        name = environ_key(tree, assign.targets[0].target, "sys.modules")
-        is_early = tree.start(assign) < first_import(tree) and tree.is_top_level(assign)
-        if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
-            message = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
-            hidden = AddToSetup(f"sys.modules[{quoted(name)}] = None", before_imports=True)
-            yield Finding(assign, message, Remove(assign, comments_above=True), hidden)
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:

@@ -57,6 +57,9 @@ def setting(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"setting": Setting(default, help, **more)})
 
 
+_hints = cache(get_type_hints)
+
+
 @cache
 def settings_of(kind: type) -> tuple[Setting, ...]:
     """Return the options that a dataclass declares, after those of the dataclasses in its fields, in their order."""
@@ -65,12 +68,12 @@ def settings_of(kind: type) -> tuple[Setting, ...]:
 
 def _parts(kind: Any) -> dict[str, Any]:
     """Return the dataclasses in a dataclass's fields, by the fields' names."""
-    return {name: hint for name, hint in get_type_hints(kind).items() if is_dataclass(hint)}
+    return {name: hint for name, hint in _hints(kind).items() if is_dataclass(hint)}
 
 
 def _own(kind: Any) -> Iterator[Setting]:
     """Return the options that a dataclass itself declares."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for member in fields(kind):
         if declared := member.metadata.get("setting"):
             hint = hints[member.name]

@@ -57,10 +57,11 @@ def looks_like_placeholder(text: object) -> bool:
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Yield the values passed as tokens to logins, uploads, clients of services, or variables, with the variables."""
     for call in tree.live(cst.Call):
-        service = next((name for name in _CLIENT_KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
+        function = tree.qualified(call.func)
+        service = next((name for name in _CLIENT_KEYS if function.startswith(f"{name}.")), "")
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
             yield filled.value, _CLIENT_KEYS[service]
-        client = tree.qualified(call.func).startswith("huggingface_hub.")
+        client = function.startswith("huggingface_hub.")
         variable, token = login_of(tree, call)
         if variable is not None and token is not None:
             yield token, variable

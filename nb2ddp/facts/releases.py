@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +206,7 @@ def _accepted(library: str) -> tuple[str, ...]:
     return tuple(release for release in table()[library]["releases"] if _has_minor(allowed, release))
 
 
+@lru_cache(4)
 def asked_for(text: str, library: str) -> str:
     """Return the versions of a library that a notebook's text names last; "" for any.
 

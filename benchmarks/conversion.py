@@ -1,4 +1,4 @@
-"""Measure the converter itself: its speed against the parser's.
+"""Measure the converter's own speed, compared with the parser's.
 
     python -m benchmarks.conversion FOLDER
 
@@ -24,7 +24,7 @@ from nb2ddp.results import NotebookError
 
 
 def fastest(work: Callable[[], object], rounds: int) -> float:
-    """The fewest processor seconds that some work took."""
+    """Return the fewest processor seconds that some work took."""
     times = []
     for _ in range(rounds):
         start = time.process_time()
@@ -34,7 +34,7 @@ def fastest(work: Callable[[], object], rounds: int) -> float:
 
 
 def against_the_parser(folder: Path, rounds: int) -> dict[str, float]:
-    """How long a conversion takes, as a multiple of what `libcst.parse_module` takes for the same code."""
+    """Return the time of a conversion, also as a multiple of the time of `libcst.parse_module` for the same code."""
     ratios, seconds = [], []
     for path in sorted(folder.glob("*.ipynb")):
         text = path.read_text(encoding="utf-8")

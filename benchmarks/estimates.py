@@ -1,4 +1,4 @@
-"""Measured peaks of memory beside what `nb2ddp estimate` says: `python -m benchmarks.estimates`."""
+"""Compare measured peaks of memory with `nb2ddp estimate`: `python -m benchmarks.estimates`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Run:
     family: str
     peak: float
     estimate: float
-    limit: float = 0.0  #: GB of the GPU whose memory was imitated
+    limit: float = 0.0  #: GB of the GPU whose memory the run imitated
 
     @property
     def ratio(self) -> float:
-        """The estimate over the measured peak."""
+        """The estimate divided by the measured peak."""
         return self.estimate / self.peak
 
 
 def runs() -> Iterator[Run]:
-    """Every run of results/estimates.json."""
+    """Yield every run in results/estimates.json."""
     for model in json.loads((RESULTS / "estimates.json").read_text(encoding="utf-8"))["models"]:
         for run in model["runs"]:
             if "peak" in run:
@@ -50,7 +50,7 @@ def runs() -> Iterator[Run]:
 
 
 def limited() -> Iterator[Run]:
-    """The largest batches that fit a smaller GPU by the estimate, trained in no more memory than it has."""
+    """Yield the largest batches that fit a smaller GPU by the estimate, trained in no more memory than it has."""
     for model in json.loads((RESULTS / "estimates.json").read_text(encoding="utf-8"))["limited"]["models"]:
         for run in model["runs"]:
             yield replace(_run(model, run), limit=model["limit"] + 0.6)
@@ -81,13 +81,13 @@ def _run(model: dict[str, Any], run: dict[str, Any]) -> Run:
 
 
 def text(measured: list[Run]) -> str:
-    """The runs as a table of Markdown."""
+    """Return the runs as a Markdown table."""
     rows = []
     for run in sorted(measured, key=lambda each: (each.kind, each.model, each.precision, each.rows)):
         how = f"{run.kind}, {run.precision}" + (f", in {run.limit:.0f} GB" if run.limit else "")
-        told = f"{run.estimate / 1e9:.1f} ({run.ratio:.2f}x)"
+        estimate = f"{run.estimate / 1e9:.1f} ({run.ratio:.2f}x)"
         on = "on" if run.checkpointing else "off"
-        rows.append([how, run.model, f"{run.rows} x {run.tokens}", on, f"{run.peak / 1e9:.1f}", told])
+        rows.append([how, run.model, f"{run.rows} x {run.tokens}", on, f"{run.peak / 1e9:.1f}", estimate])
     head = ["training", "model", "rows x tokens", "checkpointing", "measured, GB", "estimate, GB"]
     return table(head, rows)
 

@@ -1,10 +1,10 @@
-"""Break the most important modules, a place at a time, and count the breaks that a fast test notices.
+"""Break the most important modules, one place at a time, and count the breaks that a fast test notices.
 
     python -m benchmarks.mutation [MODULE...]
 
 A break inverts a condition, leaves out a statement, or changes a number or a truth value.
-Which places are broken is chosen by a fixed seed. Each break is made in a copy of the project, and the tests named here
-run on it in a process that is forked when the libraries are there. results/mutation.json says what came of it.
+A fixed seed chooses the places to break. Each break is made in a copy of the project. The tests named here run on it in
+a process that is forked after the libraries are imported. results/mutation.json contains the results.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from benchmarks.tables import table
 ROOT = Path(__file__).parent.parent
 OUT = Path(__file__).parent / "results" / "mutation.json"
 BREAKS = 20
-SECONDS = 60  # of the processor, after which tests on a break are taken to hang, which is noticed too
+SECONDS = 60  # of the processor, after which tests on a break count as hanging, which is noticed too
 RULES = "tests/rules/test_rules.py"
-#: The tests of each module, and which of them (`-k`). What they do not notice is shown to those of all rules, too.
+#: The tests of each module, and which of them to run (`-k`). The tests of all rules run on breaks that these miss.
 ALL_RULES = (f"{RULES} tests/test_golden.py", "test_example or test_script")
 TESTS = {
     "syntax/tree.py": ("tests/syntax/test_tree.py tests/syntax/test_arguments.py tests/syntax/test_edits.py", ""),
@@ -50,13 +50,13 @@ TESTS = {
     "runtime/batch.py": ("tests/runtime/test_batch.py", ""),
     "rehearsal/questions.py": ("tests/test_verdict.py", ""),
 }
-#: What the copy is made of.
+#: The parts of the project to copy.
 PARTS = ("nb2ddp", "tests", "benchmarks", "fixtures", "docs", "templates", "pyproject.toml", "README.md")
 LIBRARIES = (hypothesis, jupytext, libcst, nbconvert)  # imported once, before processes are forked
 
 
 def breaks(source: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """The places of a module that can be broken, and what stands there then."""
+    """Yield the places of a module that can be broken, and the code to put there."""
     nodes = list(ast.walk(ast.parse(source)))
     decorators = [each for node in nodes for each in getattr(node, "decorator_list", ())]
     left_out = {node for each in decorators for node in ast.walk(each)}
@@ -73,7 +73,7 @@ def breaks(source: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
 
 
 def broken(source: str, node: ast.expr | ast.stmt, text: str) -> str:
-    """A module with another text in the place of a node."""
+    """Return a module with another text in the place of a node."""
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -83,7 +83,7 @@ def broken(source: str, node: ast.expr | ast.stmt, text: str) -> str:
 
 
 def passes(folder: Path, tests: tuple[str, str]) -> bool:
-    """Whether tests pass in a copy, run by a fork of this process."""
+    """Return whether tests pass in a copy, run by a fork of this process."""
     files, chosen = tests
     process = os.fork()
     if process == 0:
@@ -104,7 +104,7 @@ def passes(folder: Path, tests: tuple[str, str]) -> bool:
 
 
 def measured(folder: Path, name: str) -> dict[str, object]:
-    """Break a module of the copy in turn, and say how many breaks were noticed, and which were not."""
+    """Break a module of the copy, one place at a time. Return the number of breaks, and those that were not noticed."""
     file = folder / "nb2ddp" / name
     source = file.read_text(encoding="utf-8")
     if not passes(folder, TESTS[name]):
@@ -113,7 +113,7 @@ def measured(folder: Path, name: str) -> dict[str, object]:
     unnoticed = []
     for number, (node, text) in enumerate(random.Random(name).sample(places, min(BREAKS, len(places)))):
         file.write_text(broken(source, node, text), encoding="utf-8")
-        os.utime(file, (number, number))  # so that no bytecode of another break is taken
+        os.utime(file, (number, number))  # so that Python uses no bytecode of another break
         if passes(folder, TESTS[name]) and passes(folder, ALL_RULES):
             unnoticed.append(f"{node.lineno}: {ast.get_source_segment(source, node)} -> {text}")
     file.write_text(source, encoding="utf-8")

@@ -1,14 +1,15 @@
-"""Rehearse many notebooks, keep what came out, and tell it in docs/rehearsal.md.
+"""Rehearse many notebooks, keep the results, and write them to docs/rehearsal.md.
 
     python -m benchmarks.rehearsals users FOLDER ... --nameless [--again PATTERN]
     python -m benchmarks.rehearsals sample FOLDER ... --draw 20 --seed 20261122
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
     python -m benchmarks.rehearsals faults           # the planted faults of fixtures/faults/faults.toml
-    python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
+    python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from the kept results
 
-Of a notebook that is told `--versions notebook`, `typed` is the code with it, or in the pins of most notebooks.
-What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
-of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
+If a verdict suggests `--versions notebook`, `typed` is the exit code with it, or with the pins of most notebooks. A
+rehearsal whose result is kept is not repeated, so the same command continues where it stopped. Each rehearsal is one
+call of `nb2ddp rehearse --offline`. Its result has the wall-clock seconds, and the processor seconds of all its
+processes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "rehearsals.json"
 PAGE = ROOT / "docs" / "rehearsal.md"
 LIMIT = 600  # seconds of one rehearsal, after which it counts as failed
-#: What each set is called on the page.
+#: The name of each set on the page.
 SETS = {
     "sample": "public notebooks, 60 drawn by a seed",
     "two-cores": "19 of these on two idle cores",
@@ -55,7 +56,7 @@ SETS = {
     "users": "notebooks that users made, without their data",
     "kinds": "kinds of [performance.md](performance.md), on a busy machine",
 }
-#: What a verdict ends with where it says what to type, or what to put beside the script.
+#: How a verdict ends if it says what to type, or what to put beside the script.
 _GIVES = re.compile(
     r"--(data|trust|versions)\b|pip install|beside the script|Python 3\.12 accepts it|"
     r"change (this line|the notebook)|it has no training|system library"
@@ -65,7 +66,7 @@ Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result
 
 
 def rehearsed(path: Path) -> Result:
-    """One rehearsal: its code, verdict, seconds, and the first line that is at fault or could not be rehearsed."""
+    """Rehearse once. Return the code, verdict, seconds, and the first line at fault or that could not be rehearsed."""
     if not converts(path):
         return {"code": 2, "converts": False, "verdict": "it does not convert"}
     command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "--offline", "--format", "json"]
@@ -77,38 +78,38 @@ def rehearsed(path: Path) -> Result:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     about = {"seconds": round(time.monotonic() - start, 1), "processor": round(computed, 1), "converts": True}
-    return about | {"code": done.returncode} | _told(done, path)
+    return about | {"code": done.returncode} | _outcome(done, path)
 
 
-def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
+def _outcome(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     if not done.stdout.strip():
-        said = done.stderr.strip()[-300:].removeprefix(f"{path}:")
-        return {"verdict": said, "gives": _GIVES.search(said) is not None}
+        message = done.stderr.strip()[-300:].removeprefix(f"{path}:")
+        return {"verdict": message, "gives": _GIVES.search(message) is not None}
     verdict = json.loads(done.stdout)
-    told = {"verdict": verdict["verdict"], "runs": verdict["seconds"], "unsloth": verdict["unsloth"]}
+    result = {"verdict": verdict["verdict"], "runs": verdict["seconds"], "unsloth": verdict["unsloth"]}
     measured = " ".join(row["measured"] for row in verdict["questions"])
     if apart := re.search(r"losses (?:to|within) ([\d.e+-]+)", measured):
-        told["apart"] = float(apart[1])
+        result["apart"] = float(apart[1])
     faults = [place | {"asked": row["asked"]} for row in verdict["questions"] for place in row["places"]]
     if first := verdict["obstacle"] or next(iter(faults), None):
-        told["first"] = first
-        told["gives"] = _GIVES.search(first["text"]) is not None
-    return told
+        result["first"] = first
+        result["gives"] = _GIVES.search(first["text"]) is not None
+    return result
 
 
-def nameless(name: str, told: Result) -> tuple[str, Result]:
-    """A result without the words of a notebook that is not ours to name: of its first reason, the kind of error."""
-    kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", told.get("first", {}).get("text", ""))
+def nameless(name: str, result: Result) -> tuple[str, Result]:
+    """Return a result without words of a notebook that is not ours to name: of its first reason, the kind of error."""
+    kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", result.get("first", {}).get("text", ""))
     kept = {
-        key: told[key]
+        key: result[key]
         for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives", "apart", "typed")
-        if key in told
+        if key in result
     }
     return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})
 
 
 def planted_and_found(name: str) -> Result:
-    """Whether a planted fault is found in a rehearsal of its script, and what is said of it."""
+    """Return whether a rehearsal of its script finds a planted fault, and the verdict."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.py")
         file.write_text(FAULTS[name].text())
@@ -119,7 +120,7 @@ def planted_and_found(name: str) -> Result:
 
 
 def write(results: Kept, out: Path) -> None:
-    """Keep the results, all or none of them."""
+    """Write the results, all or none of them."""
     with tempfile.NamedTemporaryFile("w", dir=out.parent, delete=False, encoding="utf-8") as file:
         file.write(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     Path(file.name).replace(out)
@@ -127,32 +128,32 @@ def write(results: Kept, out: Path) -> None:
 
 
 def write_kinds(folder: Path) -> None:
-    """The notebook of each kind that was measured on GPUs."""
+    """Write the notebook of each kind that was measured on GPUs."""
     for name in KINDS:
         nbformat.write(notebook(name), folder / f"{name}.ipynb")
 
 
 def drawn(folders: Iterable[Path], count: int, seed: int) -> list[Path]:
-    """The notebooks of folders, marimo's included; or so many of those that convert, drawn by a seed."""
+    """Return the notebooks of folders, including marimo's, or `count` of those that convert, drawn by a seed."""
     each = (sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")]) for folder in folders)
     paths = [path for some in each for path in some]
     return random.Random(seed).sample([path for path in paths if converts(path)], count) if count else paths
 
 
 def name_of(path: Path) -> str:
-    """What a result is kept under; a notebook of marimo may stand beside one of Jupyter."""
+    """Return the name to keep a result under. A `.py` suffix stays, as a Jupyter notebook may have the same name."""
     return path.name.removesuffix(".ipynb")
 
 
 def converts(path: Path) -> bool:
-    """Whether a notebook converts."""
+    """Return whether a notebook converts."""
     with contextlib.suppress(NotebookError):
         return bool(convert_source(path.read_text(encoding="utf-8-sig"), path.stem))
     return False
 
 
 def summary(results: Kept) -> str:
-    """How many of each set were ready, and how long they took."""
+    """Return a table of how many notebooks of each set were ready, and how long they took."""
 
     def row(name: str, found: Iterable[Result]) -> list[str]:
         ran = [each for each in found if each["converts"]]
@@ -180,10 +181,10 @@ def summary(results: Kept) -> str:
 
 
 def planted(results: Kept) -> str:
-    """How many of the planted faults were found, by script."""
+    """Return a table of how many planted faults were found, by script."""
     scripts = Counter(fault.script for fault in FAULTS.values())
-    kept = [told for name, told in results["faults"].items() if name in FAULTS]
-    ran, found = (Counter(told["script"] for told in kept if told["found"] or every) for every in (True, False))
+    kept = [result for name, result in results["faults"].items() if name in FAULTS]
+    ran, found = (Counter(result["script"] for result in kept if result["found"] or every) for every in (True, False))
     rows = [[f"`{name}`", str(count), str(ran[name]), str(found[name])] for name, count in sorted(scripts.items())]
     return table(("script", "planted", "rehearsed", "found"), rows)
 
@@ -221,11 +222,14 @@ def main() -> None:
             or fnmatch.fnmatch(name_of(path), given.again)
         ]
         for path in todo:
-            told = rehearsed(path)
-            name, kept = nameless(name_of(path), told) if given.nameless else (name_of(path), told)
+            result = rehearsed(path)
+            name, kept = nameless(name_of(path), result) if given.nameless else (name_of(path), result)
             found[name] = kept
             write(results, OUT)
-            print(f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.name}: {told['verdict'][:160]}", flush=True)
+            print(
+                f"{result['code']} {result.get('seconds', 0):6.1f} s  {path.name}: {result['verdict'][:160]}",
+                flush=True,
+            )
     if given.page:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, TABLES), encoding="utf-8")
 

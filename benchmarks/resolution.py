@@ -1,11 +1,11 @@
-"""Resolve the requirements of many notebooks with uv, and tell it in docs/rehearsal.md.
+"""Resolve the requirements of many notebooks with uv, and write the results to docs/rehearsal.md.
 
     python -m benchmarks.resolution FOLDER ... [--of users]
-    python -m benchmarks.resolution --page    # the table from what was kept
+    python -m benchmarks.resolution --page    # the table from the kept results
 
-Each folder holds notebooks, as .ipynb or marimo's .py. What pip would be given for each is resolved for Python 3.12 on
-Linux, without being installed, each different set once. What a repository of git, a file or an index has that is not
-reached from here is left out and counted apart. Failures are printed.
+Each folder contains notebooks, as .ipynb or marimo's .py. uv resolves the requirements that pip would get for each, for
+Python 3.12 on Linux, without installing them, and each distinct set once. Requirements from a git repository, a file or
+an index that cannot be reached from here are left out and counted separately. Failures are printed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from nb2ddp.results import NotebookError
 
 OUT = ROOT / "benchmarks" / "results" / "resolution.json"
 LIMIT = 300  # seconds of one resolution
-JOBS = 16  # at a time; each waits for the index, mostly
+JOBS = 16  # at a time; each mostly waits for the index
 PYTHON = "3.12"
-#: What can come of a set, as the page calls it.
+#: The possible results of a set, with their names on the page.
 ENDS = {
     "all": "fit together",
     "the rest": "fit, but for what is not reached",
@@ -49,17 +49,17 @@ FOLDERS = {
 }
 _AWAY = re.compile(r"[$`{]|git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
 _INDEX = re.compile(r"^--(?:extra-index-url|index-url|find-links) (https?://\S+)")
-#: How a note names an option of the notebook's that only its machine knows.
+#: How a note names an option of the notebook that only the notebook's machine knows.
 _LEFT_OUT = re.compile(r"^#   cell \d+: (-\S+ \S+) is left out:")
-#: How uv says that no index which it reaches has a package, or has it for this Python.
+#: How uv reports that no index that it reaches has a package, or has it for this Python.
 _LACKING = re.compile(r"Because ([\w.-]+) was not found|all versions of ([\w.-]+) cannot be used")
 
 
 def asked(files: Mapping[str, str]) -> tuple[str, ...]:
-    """What pip is given, and the options of the notebook's that only its machine knows.
+    """Return the lines that pip gets, and the options of the notebook that only the notebook's machine knows.
 
     Args:
-        files: what a conversion writes: texts by name.
+        files: the files that a conversion writes: texts by name.
     """
     lines = [line for name, text in files.items() if name.endswith(".requirements.txt") for line in text.splitlines()]
     left_out = (match[1] for line in lines if (match := _LEFT_OUT.search(line)))
@@ -67,7 +67,7 @@ def asked(files: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def resolve(lines: tuple[str, ...]) -> tuple[str, str]:
-    """Resolve what the requirements file of a notebook asks for: one of `ENDS`, and what uv said where it fails."""
+    """Resolve the requirements file of a notebook. Return a key of `ENDS`, and the message of uv if it fails."""
     reached = [line for line in lines if _is_reached(line)]
     why = _resolved(tuple(reached))
     while why and len(reached) < len(lines) and (lacking := _LACKING.search(why)):
@@ -93,7 +93,7 @@ def _answers(address: str) -> bool:
 
 @cache
 def _resolved(lines: tuple[str, ...]) -> str:
-    """What uv says of requirements that do not fit together; "" where they do."""
+    """Return the message of uv about requirements that do not fit together, or "" if they do."""
     command = [uv.program(), "pip", "compile", "--quiet", "--no-header", "--python-version", PYTHON, "-"]
     command += ["--python-platform", "linux", "--prerelease", "if-necessary-or-explicit"]
     with tempfile.TemporaryDirectory() as scratch:
@@ -112,7 +112,7 @@ def _resolved(lines: tuple[str, ...]) -> str:
 
 
 def resolved(folders: Iterable[Path]) -> dict[Path, tuple[str, str]]:
-    """How the requirements of each notebook that converts resolve, and what uv said."""
+    """Return how the requirements of each notebook that converts resolve, and the message of uv."""
     ends: dict[tuple[str, ...], Future[tuple[str, str]]] = {}
     found: dict[Path, tuple[str, ...]] = {}
     with ThreadPoolExecutor(JOBS) as pool:
@@ -129,7 +129,7 @@ def resolved(folders: Iterable[Path]) -> dict[Path, tuple[str, str]]:
 
 
 def summary(results: Mapping[str, Mapping[str, int]]) -> str:
-    """How many notebooks' requirements fit together."""
+    """Return a table of how many notebooks' requirements fit together."""
     head = ("requirements of", "notebooks", *ENDS.values())
     rows = (
         [title, *(str(results[name].get(key, 0)) for key in ("notebooks", *ENDS))]
@@ -148,7 +148,7 @@ def main() -> None:
     results = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
     found = resolved(given.folders)
     for folder in given.folders:
-        own = {path: told for path, told in found.items() if path.parent == folder}
+        own = {path: result for path, result in found.items() if path.parent == folder}
         for path, (_, why) in own.items():
             print(f"{path.name}: {why}\n" if why else "", end="", flush=True)
         results[given.of or folder.name] = {"notebooks": len(own)} | Counter(end for end, _ in own.values())

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and the places of pages that they stand in."""
+"""Markdown tables, and their places in pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Results = TypeVar("Results")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def fill(page: str, results: Results, tables: Mapping[str, Callable[[Results], str]]) -> str:
-    """Replace the tables of a page: each stands between `<!-- NAME -->` and `<!-- end -->`.
+    """Return a page with its tables replaced. Each is between `<!-- NAME -->` and `<!-- end -->`.
 
     Raises:
         ValueError: the page has no place for a table.

@@ -1,11 +1,13 @@
-"""Set everything up on a fresh machine and run the checks: `python3 -m tests`, or every one with `--all`.
+"""Set everything up on a fresh machine and run the checks: `python3 -m tests`, or all of them with `--all`.
 
-Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the fast tests, which compare the generated pages too, the type checker, and a few of the tests that train on this
-machine (the marker `short`); with `--all` all that train, the slow ones, and those on clusters. What fails most often
-comes first, and without `--all` the first failure ends the run. A second environment, with the versions that most
-public notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may install system packages
-(root, on Debian), `--all` installs those of the cluster tests; elsewhere these tests skip and say what is missing.
+This needs Python 3.11 and a C compiler. It makes `.venv` and installs the project with the packages that its tests
+need. Then it runs the linter, the fast tests, the type checker, and a few of the tests that train on this machine (the
+marker `short`). The fast tests also compare the generated pages. With `--all` it runs all tests that train, the slow
+tests, and the cluster tests. The checks that fail most often run first. Without `--all` the first failure ends the run.
+
+uv makes a second environment below `.venv-pinned`, with the versions that most public notebooks pin
+(`tests/pinned.py`). As root on Debian, `--all` installs the system packages of the cluster tests. Elsewhere these tests
+are skipped and report what is missing.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ from nb2ddp.rehearsal import uv
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
 PYTHON = HOME / "bin/python"
-#: The folders of the project's own code. What else lies in a clone, as a user's script, is not checked.
+#: The folders of the project's own code. Other files in a clone, such as a user's script, are not checked.
 CODE = ("action", "benchmarks", "nb2ddp", "tests")
-#: The versions that the tests train with, and what of them is installed without its dependencies, which need a GPU.
+#: The versions that the tests train with, and the packages to install without their dependencies, which need a GPU.
 VERSIONS = tomllib.loads((ROOT / "nb2ddp" / "versions.toml").read_text(encoding="utf-8"))
 PINS = {**VERSIONS["newest"], **VERSIONS["cpu"]}
 UNSLOTH = ("unsloth", "unsloth_zoo")
-#: What the tests of tests/cluster run.
+#: The packages of the programs that the tests in tests/cluster run.
 SYSTEM_PACKAGES = ("slurm-wlm", "munge", "iproute2", "shellcheck")
 
 
 def run(title: str, *command: str | Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run one step from the project's folder, and give its last line; a step that fails ends all with its exit code."""
+    """Run one step from the project's folder and return its last line. Exit with the step's code if it fails."""
     print(f"\n=== {title}", flush=True)
     start, last = time.monotonic(), ""
     with subprocess.Popen(
@@ -60,7 +62,7 @@ def run(title: str, *command: str | Path, environment: Mapping[str, str] | None 
 
 
 def install(everything: bool) -> None:
-    """Make the environment and install into it; quick where it is already there."""
+    """Make the environment and install into it. This is quick if the environment already exists."""
     if not PYTHON.exists():
         venv.create(HOME, with_pip=True)
     run("uv", PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
@@ -78,7 +80,7 @@ def install(everything: bool) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the checks; `--all` leaves out none."""
+    """Run the checks, or all of them with `--all`, and return the exit code."""
     if arguments not in ([], ["--all"]):
         print("usage: python3 -m tests [--all]", file=sys.stderr)
         return 2

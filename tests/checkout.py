@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-#: What the package is built from, with what pre-commit and GitHub read.
+#: The files that the package is built from, and the files that pre-commit and GitHub read.
 PARTS = (
     ".pre-commit-hooks.yaml",
     "CHANGELOG.md",
@@ -27,7 +27,7 @@ _IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache")
 
 
 def git(folder: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run git with no settings but those of the tests."""
+    """Run git with only the settings of the tests."""
     environment = {
         **os.environ,
         "GIT_CONFIG_GLOBAL": os.devnull,

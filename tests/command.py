@@ -1,4 +1,4 @@
-"""What tests of the command share."""
+"""Helpers for tests of the command."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Command = Callable[..., Result]
 
 
 def read(path: str) -> str:
-    """The text of a file of the test's folder."""
+    """Return the text of a file in the test's folder."""
     return Path(path).read_text(encoding="utf-8")
 
 
 def files(folder: str | Path = ".") -> set[str]:
-    """The files below a folder, except hidden ones and those that list packages."""
+    """Return the files below a folder, except hidden files and files that list packages."""
     found = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
     return {name for name in found if not name.startswith(".") and ".requirements" not in name}

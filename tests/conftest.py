@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files first in which most changes fail."""
+    """Run first the test files in which most changes fail."""
     items.sort(key=lambda item: item.path.stem not in FIRST)
 
 
@@ -33,14 +33,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         if request.config.getoption("--update"):
             expected.parent.mkdir(parents=True, exist_ok=True)
             expected.write_text(text, encoding="utf-8")
-        assert text == expected.read_text(encoding="utf-8"), "pytest --update writes the file anew"
+        assert text == expected.read_text(encoding="utf-8"), "run pytest --update to rewrite the file"
 
     return compare
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run all tests in a folder of their own: what lies in the project's folder, as a script, changes none."""
+    """Run all tests in a separate folder, so that no file in the project's folder, such as a script, affects them."""
     with chdir(tmp_path_factory.mktemp("elsewhere")):
         yield
 
@@ -54,7 +54,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command, in an empty folder."""
+    """A function that runs the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
 

@@ -1,4 +1,4 @@
-"""The examples of the pages of rules, which are the rules' tests, and tables of code that lie beside other tests."""
+"""Read the examples on the rules' pages, which are the rules' tests, and the tables of code beside other tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from _pytest.mark import ParameterSet
 from nb2ddp.rules.rule import Rule
 
 PAGES = Path(__file__).parents[1] / "docs" / "rules"
-#: Further examples of rules, in the form of their pages.
+#: More examples of rules, in the same format as the pages.
 FURTHER = Path(__file__).parent / "rules" / "examples"
 _BLOCK = re.compile(
     r"^(?:(?P<title>\S[^\n]*):\n\n)?^(?P<fence>`{3,})(?P<kind>diff|python)\n(?P<code>.*?)^(?P=fence)$", re.M | re.S
@@ -22,13 +22,13 @@ _OPTIONS = re.compile(r"with `(.*)`$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Example:
-    """A block of a page: a notebook's code, and the script's after one rule alone.
+    """A block of a page: a notebook's code, and the script's code after one rule alone.
 
-    Cells are separated by a line `# %%`; a cell's last line `#> KeyError: 'a'` is its saved error.
+    A line `# %%` separates cells. A last line `#> KeyError: 'a'` in a cell is its saved error.
 
     Attributes:
         code: a diff with all lines if the rule rewrites something, else the notebook's code.
-        is_diff: the rule rewrites something.
+        is_diff: whether the rule rewrites something.
         title: the line above it, such as "Left alone", "Reported" if the rule finds something and rewrites nothing, or
             "With `resume = true`".
     """
@@ -44,17 +44,17 @@ class Example:
 
     @property
     def after(self) -> str | None:
-        """The script's code; None if the rule rewrites nothing."""
+        """The script's code, or None if the rule rewrites nothing."""
         return self._without("-") if self.is_diff else None
 
     @property
     def reported(self) -> bool:
-        """The rule finds something and rewrites nothing."""
+        """Whether the rule finds something and rewrites nothing."""
         return self.title.startswith("Reported")
 
     @property
     def options(self) -> str:
-        """The options of the conversion, as pyproject.toml has them."""
+        """The options of the conversion, in the format of pyproject.toml."""
         return "".join(_OPTIONS.findall(self.title))
 
     def _without(self, mark: str) -> str:
@@ -62,21 +62,21 @@ class Example:
 
 
 def read_page(page: Path) -> tuple[Example, ...]:
-    """Read the examples of a page; none where there is no page."""
+    """Return the examples of a page, or none if the page does not exist."""
     text = page.read_text(encoding="utf-8").partition("\n")[2] if page.exists() else ""
     return tuple(Example(b["code"], b["kind"] == "diff", b["title"] or "") for b in _BLOCK.finditer(text))
 
 
 def examples(rule: Rule) -> tuple[Example, ...]:
-    """A rule's examples: those of its page, which a user reads, then further ones."""
+    """Return a rule's examples: first those of its page, which a user reads, then further ones."""
     return read_page(PAGES / f"{rule.code}.md") + read_page(FURTHER / f"{rule.code}.md")
 
 
 def rows(test: str, section: str = "") -> list[ParameterSet]:
-    """The rows of a table of code and what is said of it, for `parametrize`.
+    """Return the rows of a table of code and expected answers, for `parametrize`.
 
-    The table `x.txt` belongs to `test_x.py`. A line `=== ...` begins a section, `--- ...` gives a row a title. Answers
-    stand behind `=> `, several lines of one behind one mark; `=>` alone is no answer. An empty line ends the row.
+    The table `x.txt` belongs to `test_x.py`. A line `=== ...` begins a section, and `--- ...` gives a row a title. Each
+    answer follows a `=> ` and may have several lines. `=>` alone means no answer. An empty line ends the row.
     """
     table = Path(test).with_name(Path(test).stem.removeprefix("test_") + ".txt").read_text(encoding="utf-8")
     found = []

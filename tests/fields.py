@@ -1,9 +1,9 @@
-"""Make `nb2ddp/fields.json`, which says what each release of TRL and transformers has: `python -m tests.fields`.
+"""Make `nb2ddp/fields.json`, which lists the names in each release of TRL and transformers: `python -m tests.fields`.
 
-The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
-of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it; a
-pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of the
-newest TRL it also says which modules of `trl.experimental` have trainers and their configs.
+This downloads the last release of each minor version (without its dependencies) and reads it, but does not import it.
+For each name that TRL exports, and each argument of the classes below, the table lists the first and the last release
+that has it. A pair that ends with "" lasts to the newest release. A name that was removed for a while has several
+pairs. For the newest TRL, the table also lists the modules of `trl.experimental` that have trainers and their configs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from packaging.version import Version
 
 FILE = Path(__file__).parent.parent / "nb2ddp" / "fields.json"
-#: The first release that is read of each library, and the classes whose arguments are taken down.
+#: For each library, the first release to read, and the classes whose arguments are recorded.
 LIBRARIES = {
     "trl": (
         "0.7.0",
@@ -30,22 +30,22 @@ LIBRARIES = {
     ),
     "transformers": ("4.36.0", r"(Seq2Seq)?(TrainingArguments|Trainer)"),
 }
-#: The files that are read, by their paths in a wheel.
+#: The files to read, by their paths in a wheel.
 _PATHS = re.compile(r"\w+/(__init__|training_args\w*|trainer\w*|(trainer|experimental)/.*)\.py")
-Names = dict[str, set[str]]  # a class, or "" for what can be imported -> arguments, or names
+Names = dict[str, set[str]]  # a class -> its arguments; "" -> the names that can be imported
 
 
 def releases(library: str, first: str) -> list[str]:
-    """The last release of each minor version from `first` on, the oldest first."""
-    asked = (sys.executable, "-m", "pip", "index", "versions", library)
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    found = [Version(each) for each in re.search(r"Available versions: (.*)", said)[1].split(", ")]  # type: ignore[index]
+    """Return the last release of each minor version from `first` on, oldest first."""
+    command = (sys.executable, "-m", "pip", "index", "versions", library)
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = [Version(each) for each in re.search(r"Available versions: (.*)", text)[1].split(", ")]  # type: ignore[index]
     last = {(each.major, each.minor): each for each in sorted(found) if each >= Version(first)}
     return [str(each) for each in last.values()]
 
 
 def sources(library: str, version: str, folder: Path) -> dict[str, str]:
-    """The Python files of a release that are read, by their path in it."""
+    """Return the Python files to read of a release, by their paths in its wheel."""
     pip = (
         sys.executable,
         "-m",
@@ -66,9 +66,9 @@ def sources(library: str, version: str, folder: Path) -> dict[str, str]:
 
 
 def names(library: str, files: Mapping[str, str]) -> Names:
-    """What a release has: the arguments of each class, and under "" what can be imported from the library itself."""
+    """Return the arguments of each class of a release, and under "" the names to import from the library itself."""
     classes: dict[str, ast.ClassDef] = {}
-    for path in sorted(files, key=lambda path: "experimental" not in path):  # the others win
+    for path in sorted(files, key=lambda path: "experimental" not in path):  # the others take precedence
         tree = ast.parse(files[path])
         for node in ast.walk(
             tree
@@ -85,7 +85,7 @@ def names(library: str, files: Mapping[str, str]) -> Names:
 
 
 def experimental(files: Mapping[str, str]) -> dict[str, str]:
-    """The trainers and configs of `trl.experimental`, and the package that each is imported from."""
+    """Return the trainers and configs of `trl.experimental`, and the package that each is imported from."""
     return {
         node.name: ".".join(Path(path).parent.parts)
         for path in sorted(files)
@@ -96,7 +96,7 @@ def experimental(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def arguments(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
-    """What a class is made with: its fields or the parameters of `__init__`, and those of what it is made of."""
+    """Yield the arguments of a class: its fields or the parameters of `__init__`, and those of its base classes."""
     made = classes.get(name)
     if made is None:
         return
@@ -114,14 +114,14 @@ def arguments(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
 
 
 def older_names(init: ast.FunctionDef) -> Iterator[str]:
-    """The names under which `@deprecate_kwarg("old", new_name="new")` takes arguments too."""
+    """Yield the names that `@deprecate_kwarg("old", new_name="new")` also accepts for arguments."""
     for each in init.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "deprecate_kwarg":
             yield str(ast.literal_eval(each.args[0]))
 
 
 def exports(tree: ast.Module) -> Iterator[str]:
-    """The names that the library's own module lists or imports."""
+    """Yield the names that the library's own module lists or imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (each.asname or each.name for each in node.names)
@@ -132,7 +132,7 @@ def exports(tree: ast.Module) -> Iterator[str]:
 
 
 def spans(versions: Iterable[str], has: Iterable[bool]) -> list[list[str]]:
-    """The first and the last release of each time in which something is there."""
+    """Return the first and the last release of each period in which something exists."""
     found: list[list[str]] = []
     before, last = False, ""
     for version, is_there in zip(versions, has, strict=True):
@@ -145,7 +145,7 @@ def spans(versions: Iterable[str], has: Iterable[bool]) -> list[list[str]]:
 
 
 def table(versions: list[str], seen: list[Names]) -> dict[str, dict[str, list[list[str]]]]:
-    """When each class has each argument."""
+    """Return the releases in which each class has each argument."""
     owners = sorted({owner for each in seen for owner in each})
     return {
         owner: {
@@ -169,7 +169,7 @@ def main() -> None:
 
 
 def write(made: Mapping[str, Any]) -> None:
-    """Write the table, with each argument on a line."""
+    """Write the table, with one argument on each line."""
     lines = json.dumps(made, indent=1)
     FILE.write_text(
         re.sub(r"\[\s+((?:\[\s+\"[^\]]*\],?\s*)+)\]", lambda m: "[" + " ".join(m[1].split()) + "]", lines) + "\n"

@@ -1,12 +1,12 @@
-"""Show what a change does to the scripts of all notebooks at hand.
+"""Show how a change affects the scripts of all available notebooks.
 
-`python -m tests.frozen` converts each notebook in four sets of options and compares scripts, other files, findings and
-refusals, without the lines `convert again:`, with what HEAD makes of it, or the commit `--against`. It prints one diff
-for each distinct change, with the number of notebooks that have it, and ends with 1 where anything differs.
-`--every 8` takes each eighth notebook.
+`python -m tests.frozen` converts each notebook with four sets of options. It compares scripts, other files, findings
+and refusals, without the lines `convert again:`, with the results of HEAD, or of the commit `--against`. It prints one
+diff for each distinct change, with the number of notebooks that have it. The exit code is 1 if anything differs.
+`--every 8` takes every eighth notebook.
 
-The notebooks are those of the folders in `../shared/corpus`, beside the checkout that the worktree belongs to, and of
-each FOLDER that is named. What a commit makes of a notebook is kept below the folder for temporary files.
+The notebooks are those in the folders of `../shared/corpus`, beside the checkout that the worktree belongs to, and in
+each given FOLDER. The results of a commit are kept below the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETS: dict[str, Callable[[], Options]] = {
     "split": lambda: Options(split_model=True, batch=2, resume=True),
 }
 _AGAIN = re.compile(r"^.*\bconvert again: .*\n", re.MULTILINE)
-#: Where to keep what commits make of notebooks.
+#: Where to keep the results of commits.
 _KEPT = Path(tempfile.gettempdir()) / f"nb2ddp-frozen-{os.getuid()}"
 
 #: Files and their texts.
@@ -48,7 +48,7 @@ Files = dict[str, str]
 
 
 def outcome(notebook: Path, options: Options) -> Files:
-    """Convert a notebook; what was found stands in a file `findings`, as does why there is no script."""
+    """Convert a notebook and return its files. The file `findings` lists findings, or the reason for a refusal."""
     try:
         text = notebook.read_text(encoding="utf-8", errors="surrogateescape")
         done = convert_source(text, notebook.stem, "train_ddp.py", options, notebook.name)
@@ -65,14 +65,14 @@ def _listed(found: Sequence[Diagnostic]) -> str:
 
 
 def _plain(name: str, text: str) -> str:
-    """A file without the line that holds its digest; of a notebook, what its cells hold."""
+    """Return a file without the line that contains its digest; of a notebook, return the text of its cells."""
     is_notebook = name.endswith(".ipynb")
     lines = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"]) if is_notebook else text
     return _AGAIN.sub("", lines)
 
 
 def convert_all(notebooks: Sequence[Path], results: Path) -> None:
-    """Convert notebooks with the nb2ddp that is imported, and write a compressed file for each below a folder."""
+    """Convert notebooks with the imported nb2ddp, and write a compressed file for each below a folder."""
     sets: dict[str, Options | None] = {}
     for name, make in SETS.items():
         try:
@@ -98,7 +98,7 @@ def _read(results: Path, notebook: Path) -> dict[str, Files | None]:
 
 
 def results_of(code: Path, notebooks: Sequence[Path], results: Path) -> None:
-    """Convert with the nb2ddp of a folder, in two processes, the notebooks that have no result yet."""
+    """Convert the notebooks that have no result yet, with the nb2ddp of a folder, in two processes."""
     missing = [notebook for notebook in notebooks if not _result(results, notebook).exists()]
     command = [sys.executable, "-P", __file__, "--results", str(results)]
     environment = {**os.environ, "PYTHONPATH": str(code)}
@@ -110,7 +110,7 @@ def results_of(code: Path, notebooks: Sequence[Path], results: Path) -> None:
 
 @contextmanager
 def code_of(commit: str) -> Iterator[Path]:
-    """Take the files of a commit into a temporary folder."""
+    """Yield a temporary folder with the files of a commit."""
     command = ["git", "archive", commit, "nb2ddp", "templates"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def git(*arguments: str) -> str:
 
 
 def corpus() -> list[Path]:
-    """The folders of notebooks beside the checkout."""
+    """Return the folders of notebooks beside the checkout."""
     return sorted(Path(ROOT, git("rev-parse", "--git-common-dir")).resolve().parents[1].glob("shared/corpus/*"))
 
 
@@ -134,12 +134,12 @@ def notebooks_of(folders: Sequence[Path]) -> list[Path]:
 
 
 def named(notebook: Path) -> str:
-    """How a notebook is called: `nb/Gemma.ipynb`."""
+    """Return the short name of a notebook, such as `nb/Gemma.ipynb`."""
     return f"{notebook.parent.name}/{notebook.name}"
 
 
 def hunks(before: str, after: str) -> Iterator[str]:
-    """The hunks of a diff, without the lines that say where they are."""
+    """Yield the hunks of a diff, without the lines that give their positions."""
     diff = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
     yield from filter(None, re.split(r"(?:^|\n)@@ .*(?:\n|$)", "\n".join(list(diff)[2:])))
 
@@ -148,8 +148,8 @@ def compare(notebooks: Sequence[Path], before: Path, after: Path) -> tuple[set[s
     """Compare the results of two versions.
 
     Returns:
-        What differs, as `nb/Gemma.ipynb`, and the distinct changes: what a change is, without numbers, the notebooks
-        that have it, and how it looks in each.
+        The names of the notebooks that differ, such as `nb/Gemma.ipynb`, and the distinct changes. The key of a change
+        is its text with all numbers replaced by 0. Its value maps each notebook that has the change to its diff.
     """
     differing: set[str] = set()
     changes: dict[str, dict[str, str]] = defaultdict(dict)

@@ -1,7 +1,7 @@
-"""A notebook that trains on the CPU in seconds, converted with its launch files, to be started and looked at.
+"""A notebook that trains on the CPU in seconds, converted with its launch files, for tests to start and inspect.
 
-It trains a small model of transformers without Unsloth: this is about launchers, and how jobs end. What Unsloth
-trains is rehearsed.
+It trains a small transformers model without Unsloth, because these tests are about launchers and how jobs end. Other
+tests rehearse the training with Unsloth.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = "train.py"
 STEPS = 20
-#: A script's first lines, with which several processes on CPUs load checkpoints: `torch.load` does not know "cpu:0",
-#: where transformers puts them.
+#: The first lines of a script, which let several processes on CPUs load checkpoints: `torch.load` does not know
+#: "cpu:0", to which transformers maps them.
 ON_CPUS = """\
 import torch
 load = torch.load
 torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
 """
-#: Its own module, as a user has one beside a notebook: each process writes down what it logs.
+#: The notebook's own module, such as a user has beside a notebook. Each process writes the losses that it logs.
 _STEPS = (
     ON_CPUS
     + """
@@ -89,7 +89,7 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Job:
-    """A folder that all machines share: `work` holds the notebook, the script and its launch files."""
+    """A folder that all machines share: `work` contains the notebook, the script and its launch files."""
 
     folder: Path
     launch: Launch
@@ -100,7 +100,7 @@ class Job:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment to start it in: this Python's programs and libraries; nothing of a launcher around us."""
+        """The environment of the job: this Python's programs and libraries, without variables of an outer launcher."""
         launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         return {
             **{name: value for name, value in os.environ.items() if name not in launched},
@@ -111,26 +111,26 @@ class Job:
         }
 
     def losses(self, rank: int) -> dict[int, float]:
-        """The loss of each step that a process has logged so far."""
+        """Return the loss of each step that a process has logged so far."""
         file = self.folder / "steps" / f"{rank}.jsonl"
         return dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
 
     def difference(self, rank: int, alone: Job) -> float:
-        """The largest difference between the losses of a process and those of one that trained alone."""
+        """Return the largest difference between the losses of a process and those of one that trained alone."""
         own, other = self.losses(rank), alone.losses(0)
         if own.keys() != other.keys() or not own:
             return math.inf
         return max(abs(own[step] - other[step]) for step in own)
 
     def processes(self) -> dict[int, dict[str, str]]:
-        """The processes that run for it on any of the machines, launchers included: PID to environment."""
+        """Return the job's processes on all machines, including launchers: PID to environment."""
         found = {}
         mark = ("STEPS_FOLDER", str(self.folder / "steps"))
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 pairs = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
             variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
             if mark in variables.items() and state != "Z":
@@ -138,19 +138,19 @@ class Job:
         return found
 
     def worker(self, rank: int) -> int:
-        """The PID of the training process of that rank, whose parent is its machine's launcher."""
+        """Return the PID of the training process of that rank, whose parent is its machine's launcher."""
         workers = {pid: own for pid, own in self.processes().items() if own.get("RANK") == str(rank)}
         (pid,) = (pid for pid in workers if _parent(pid) not in workers)
         return pid
 
 
 def prepare(folder: Path, launch: Launch, *, steps: int = STEPS, resume: bool = False) -> Job:
-    """Write the notebook, and convert it.
+    """Write the notebook and convert it.
 
     Args:
         folder: a new folder for everything about the job.
-        launch: what the launch files are written for.
-        steps: of the training.
+        launch: the settings for which to write the launch files.
+        steps: the number of training steps.
         resume: let the script resume its training, and save it after each step.
     """
     job = Job(folder.resolve(), launch)
@@ -166,14 +166,14 @@ def prepare(folder: Path, launch: Launch, *, steps: int = STEPS, resume: bool = 
 
 
 def change(script: Path, before: str, after: str) -> None:
-    """Replace a text that stands once in a script."""
+    """Replace a text that occurs once in a script."""
     text = script.read_text()
     assert text.count(before) == 1, before
     script.write_text(text.replace(before, after))
 
 
 def train_alone(folder: Path) -> Job:
-    """Train as one process without a launcher, for the losses."""
+    """Train as one process without a launcher, to record the losses."""
     job = prepare(folder, Launch())
     subprocess.run([sys.executable, SCRIPT], cwd=job.work, env=job.environment, check=True, timeout=300)
     assert len(job.losses(0)) == STEPS
@@ -181,7 +181,7 @@ def train_alone(folder: Path) -> Job:
 
 
 def wait_for(what: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `what` is true; return whether it is before the time is over."""
+    """Wait until `what` returns true. Return whether it did so in time."""
     deadline = time.monotonic() + seconds
     while not (true := what()) and time.monotonic() < deadline:
         time.sleep(0.2)

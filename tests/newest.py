@@ -1,7 +1,8 @@
-"""Say when a newer Unsloth, or newer libraries that it allows, are out: `python -m tests.newest [--write]`.
+"""Report newer releases of Unsloth, or of the libraries that it allows: `python -m tests.newest [--write]`.
 
-The package index is asked through pip (for Unsloth's own metadata) and uv (for the newest versions that fit it), so a
-user's index, mirrors and links count. With --write, `nb2ddp/versions.toml` gets them. Exit code 1: newer ones are out.
+This queries the package index through pip (for Unsloth's own metadata) and uv (for the newest versions that fit it), so
+a user's index, mirrors and links apply. With --write, it writes the new versions to `nb2ddp/versions.toml`. Exit code
+1 means that there are newer versions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNSLOTH = ("unsloth", "unsloth_zoo")
 
 
 def metadata(folder: Path, requirement: str) -> tuple[str, list[str]]:
-    """The version of the wheel that pip finds for a requirement, and what it asks for."""
+    """Return the version of the wheel that pip finds for a requirement, and the wheel's own requirements."""
     into = folder / requirement
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(into), requirement)
     subprocess.run(pip, check=True)
@@ -37,7 +38,7 @@ def metadata(folder: Path, requirement: str) -> tuple[str, list[str]]:
 
 
 def bounds(asked: Iterable[str], names: Iterable[str]) -> dict[str, str]:
-    """What is asked for of these packages, everything that names one joined."""
+    """Return the version bounds of these packages. All requirements for one package are joined."""
     found: dict[str, SpecifierSet] = {}
     for requirement in map(Requirement, asked):
         name = requirement.name.replace("-", "_")
@@ -47,14 +48,14 @@ def bounds(asked: Iterable[str], names: Iterable[str]) -> dict[str, str]:
 
 
 def in_order(specifier: SpecifierSet) -> str:
-    """Bounds as a person writes them: the lowest version, those that are left out, the highest."""
+    """Return bounds in the usual order: the lowest version, the excluded versions, the highest version."""
     rank = {">=": 0, ">": 0, "!=": 1, "<=": 2, "<": 2}
     parts = sorted(set(specifier), key=lambda part: (rank.get(part.operator, 3), part.version))
     return ",".join(map(str, parts))
 
 
 def newest(unsloth: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str, str]:
-    """The newest version of each package that fits the bounds, and those of Unsloth."""
+    """Return the newest version of each package that fits the bounds, and the versions of Unsloth."""
     wanted = "\n".join(f"{name}{allowed[name]}" for name in tables()["newest"] if name in allowed)
     command = (uv.program(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-")
     done = subprocess.run(command, input=wanted, env=uv.settings(), text=True, stdout=subprocess.PIPE, check=True)
@@ -63,7 +64,7 @@ def newest(unsloth: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str, 
 
 
 def written(table: str, values: Mapping[str, str], text: str) -> str:
-    """The file's text with these values in a table."""
+    """Return the file's text with these values in a table."""
     lines = "".join(f'{name} = "{value}"\n' for name, value in sorted(values.items()))
     return re.sub(rf"(?m)^\[{table}\]\n(?:\w.*\n)+", lambda _: f"[{table}]\n{lines}", text)
 

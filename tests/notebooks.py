@@ -12,9 +12,9 @@ from nb2ddp.options import Options
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.rule import Rule
 
-#: What stands between two cells of a rule's example.
+#: The line between two cells of a rule's example.
 CELL_BREAK = "# %%\n"
-#: The cells of the smallest notebook that trains: what `MINIMAL` says, each rule has its place in.
+#: The cells of the smallest notebook that trains. Each rule has its place in it.
 CELLS = (
     "%%capture\n!pip install unsloth",
     "from unsloth import FastLanguageModel\n"
@@ -29,29 +29,29 @@ CELLS = (
 
 
 def code(source: str | list[str], **fields: Any) -> dict[str, Any]:
-    """A code cell as JSON has it."""
+    """Return a code cell in its JSON form."""
     return {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source, **fields}
 
 
 def markdown(source: str) -> dict[str, Any]:
-    """A Markdown cell as JSON has it."""
+    """Return a Markdown cell in its JSON form."""
     return {"cell_type": "markdown", "metadata": {}, "source": source}
 
 
 def document(*cells: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A notebook as JSON has it; strings are code cells."""
+    """Return a notebook in its JSON form. Strings become code cells."""
     made = [code(cell) if isinstance(cell, str) else cell for cell in cells or CELLS]
     colab = {"colab": {"gpuType": "T4"}}
     return {"nbformat": 4, "nbformat_minor": 4, "metadata": colab, "cells": made, **fields}
 
 
 def text(*cells: str | dict[str, Any], **fields: Any) -> str:
-    """A notebook file's content, one line of JSON for each line of code, as Jupyter writes it."""
+    """Return the content of a notebook file as Jupyter writes it, one line of JSON for each line of code."""
     return json.dumps(document(*cells, **fields), indent=1)
 
 
 def write(name: str | Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
-    """Write a notebook file; its folder is made."""
+    """Write a notebook file, and make its folder."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(*cells, **fields), encoding="utf-8")
@@ -59,14 +59,14 @@ def write(name: str | Path, *cells: str | dict[str, Any], **fields: Any) -> Path
 
 
 def example_notebook(code: str) -> Notebook:
-    """A notebook of an example's cells; a last line `#> KeyError: 'text'` is the error that a cell's output shows."""
+    """Return a notebook of an example's cells. A last line `#> KeyError: 'text'` is the error in a cell's output."""
     cells = [(c.removesuffix("\n"), c.partition("\n#> ")[2].strip()) for c in code.split(CELL_BREAK)]
     code_cells = tuple(Cell(n, "code", c, failed=error) for n, (c, error) in enumerate(cells, start=1))
     return Notebook("example", code_cells, gpu="T4")
 
 
 def apply_rule(rule: Rule, code: str, options: Options) -> str:
-    """What one rule alone makes of an example's cells."""
+    """Return an example's cells after one rule alone."""
     program = Program(example_notebook(code), options)
     cells = rewrite(program, [rule]).cells
     return CELL_BREAK.join(f"{text}\n" if text else "" for text in cells.values())

@@ -1,6 +1,6 @@
-"""The environment of the versions that most public notebooks pin, made as `--versions notebook` makes one.
+"""Make the environment with the versions that most public notebooks pin, as `--versions notebook` makes one.
 
-`python -m tests.pinned` makes it below `.venv-pinned`, where it is not there yet, and says where it is.
+`python -m tests.pinned` makes it below `.venv-pinned`, if it does not exist yet, and prints the path of its Python.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ HOME = Path(__file__).resolve().parent.parent / ".venv-pinned"
 
 
 def environment() -> Environment:
-    """The environment.
+    """Make the environment, if it does not exist yet, and return it.
 
     Raises:
-        nb2ddp.rehearsal.uv.UvError: uv is not there, or no index answers.
+        nb2ddp.rehearsal.uv.UvError: uv is not installed, or no index answers.
     """
     wanted = Wanted(tuple(pins("pinned")))
     return made(wanted, LIBRARIES, "the notebooks' pins", lambda text: print(text, file=sys.stderr), folder=HOME)

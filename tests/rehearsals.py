@@ -1,7 +1,7 @@
-"""Rehearse the bundled notebook, converted and exported, and write down what is said: `python -m tests.rehearsals`.
+"""Rehearse the bundled notebook, converted and exported, and record the output: `python -m tests.rehearsals`.
 
-README.md shows what is said of the conversion, docs/rehearsal.md what is wrong with the script of nbconvert. That takes
-some minutes.
+README.md shows the output for the conversion. docs/rehearsal.md shows the faults of the script that nbconvert exports.
+This takes some minutes.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ READY = re.compile(r"(?<=```console\n\$ nb2ddp rehearse fixtures/notebooks/alpac
 
 
 def read(script: Path, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
-    """The plan of a script in a file."""
+    """Return the plan of a script in a file."""
     return planned(script, script.read_text(encoding="utf-8"), choose)
 
 
 def exported() -> str:
-    """The notebook as a script of nbconvert, without the line that only a notebook can run."""
+    """Return the notebook as nbconvert exports it, without the line that only a notebook can run."""
     exporter: Any = PythonExporter
     text: str = exporter().from_filename(str(NOTEBOOK))[0]
     return "\n".join(line for line in text.split("\n") if "get_ipython()" not in line)
 
 
-def faults(said: str) -> str:
-    """The first line, and the questions with a fault, each with its first evidence."""
-    questions, _, _ = said.partition("\n\n  GPUs:")
+def faults(output: str) -> str:
+    """Return the first line, and the questions with a fault, each with its first evidence."""
+    questions, _, _ = output.partition("\n\n  GPUs:")
     wrong = re.findall(r"^  ✗ .*\n(?:      .*\n){0,2}", questions + "\n", re.MULTILINE)
-    return "\n".join([said.split("\n")[0], "", "".join(wrong)])
+    return "\n".join([output.split("\n")[0], "", "".join(wrong)])
 
 
-def ready(said: str) -> str:
-    """The questions and their answers."""
-    return said.partition("\n\n  GPUs:")[0] + "\n"
+def ready(output: str) -> str:
+    """Return the questions and their answers."""
+    return output.partition("\n\n  GPUs:")[0] + "\n"
 
 
 def rehearsed(path: Path) -> str:
-    """What the command says of a script or notebook."""
+    """Return the command's output for a script or notebook."""
     command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -68,8 +68,8 @@ def main() -> None:
     fill(README, READY, ready(rehearsed(NOTEBOOK)))
 
 
-def fill(page: Path, block: re.Pattern[str], said: str) -> None:
-    page.write_text(block.sub(lambda _: said, page.read_text(encoding="utf-8")), encoding="utf-8")
+def fill(page: Path, block: re.Pattern[str], output: str) -> None:
+    page.write_text(block.sub(lambda _: output, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ A rule finds one problem that notebook code has under Distributed Data Parallel,
 
 
 def index() -> str:
-    """All codes with their summaries, as Markdown."""
+    """Return all codes with their summaries, as Markdown."""
     text = HEAD
     for digit, title in GROUPS.items():
         rules = [rule for code, rule in sorted(KNOWN.items()) if code[3] == digit]

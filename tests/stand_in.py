@@ -1,7 +1,8 @@
-"""Stands in for a program of another project: `python stand_in.py NAME ARGUMENTS...` ends with 0 where these are right.
+"""Stand in for a program of another project: `python stand_in.py NAME ARGUMENTS...` exits with 0 for valid arguments.
 
-Launchers check the files and ranks that they are given and train nothing; what only hands on a command runs it.
-MACHINES says how many machines the job has; the names of what ran are added to the file LOG.
+Launchers check the files and ranks that they get, and train nothing. A program that only passes on a command runs it.
+The variable MACHINES gives the number of machines of the job. The names of the programs that ran are added to the file
+LOG.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ _PROGRAMS: dict[str, Callable[[list[str], argparse.ArgumentParser], list[str]]] 
 
 
 def install(folder: Path, log: Path) -> dict[str, str]:
-    """Put the stand-ins into a new folder, and give the environment in which a shell finds them alone."""
+    """Put the stand-ins into a new folder, and return an environment in which a shell finds them first."""
     folder.mkdir()
     for name in _PROGRAMS:
         program = folder / name
@@ -163,7 +164,7 @@ def install(folder: Path, log: Path) -> dict[str, str]:
 
 
 def main(name: str, words: Sequence[str]) -> int:
-    """Check the arguments, take down the name, and run what the program would run; the exit code."""
+    """Check the arguments, record the name, and run what the program would run. Return the exit code."""
     rest = _PROGRAMS[name](list(words), argparse.ArgumentParser(prog=name))
     with Path(os.environ["LOG"]).open("a") as log:
         log.write(f"{name}\n")

@@ -1,4 +1,4 @@
-"""The GitHub Action: its steps, run as the runner does."""
+"""The steps of the GitHub Action, run as GitHub's runner runs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 
 
 class Runner:
-    """What GitHub's runner gives to a composite action."""
+    """The environment that GitHub's runner gives to a composite action."""
 
     def __init__(self, folder: Path) -> None:
         self.workspace = folder / "workspace"
@@ -61,7 +61,7 @@ class Runner:
         )
 
     def install_this_project(self) -> None:
-        """Stand in for the first step: the command, run by this Python from this folder."""
+        """Replace the first step with a command that runs this folder's nb2ddp with this Python."""
         command = self.temp / "nb2ddp" / "bin" / "nb2ddp"
         command.parent.mkdir(parents=True)
         command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m nb2ddp "$@"\n')
@@ -76,7 +76,7 @@ def runner(tmp_path: Path) -> Runner:
 
 
 def test_no_step_pastes_an_expression_into_its_script() -> None:
-    """An input in the text of a script would be run by the shell."""
+    """The shell would run an input that is part of a script's text."""
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step["run"]
     used = {name for step in ACTION["runs"]["steps"] for name in re.findall(r"inputs\.([\w-]+)", str(step))}

@@ -1,4 +1,4 @@
-"""The examples of the documentation run as they stand."""
+"""The examples in the documentation run unchanged."""
 
 from __future__ import annotations
 

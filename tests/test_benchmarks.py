@@ -1,4 +1,4 @@
-"""What the benchmarks run, and how they read what came back; the runs themselves need GPUs."""
+"""What the benchmarks run, and how they read the results. The runs themselves need GPUs."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_tables_show_speed_and_equal_losses() -> None:
 
 
 def test_conversion_stays_near_the_parser() -> None:
-    """A change that triples the time of a conversion fails here; these small notebooks take 5 times the parser."""
+    """A change that triples a conversion's time fails here. These small ones take 5 times as long as the parser."""
     notebooks = Path(__file__).parent.parent / "fixtures" / "notebooks"
     assert conversion.against_the_parser(notebooks, rounds=2)["median_times_the_parser"] < 10

@@ -1,6 +1,6 @@
-"""Notebooks after public reports of what goes wrong on several GPUs: each is right, or its script says what is not.
+"""Notebooks based on public reports of problems on several GPUs: each script is right, or says what is not.
 
-Those that can train on the CPU are rehearsed too, by `tests/e2e/test_trains.py`.
+`tests/e2e/test_trains.py` also rehearses the notebooks that can train on the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXPECTED = rows(__file__)
 
 @pytest.mark.parametrize(("name", "answers"), EXPECTED)
 def test_script_is_right_or_says_what_is_not(name: str, answers: list[str]) -> None:
-    """The codes of its `TODO`s, and what the script has and lacks."""
+    """Check the codes of the script's `TODO`s, and what the script has and lacks."""
     script = convert_source((CASES / f"{name}.ipynb").read_text(encoding="utf-8"), name).files["train.py"]
     todos = [f"TODO {code}" for code in re.findall(r"TODO\[nb2ddp\] (\w+):", script)]
     assert todos == [each for each in answers if each.startswith("TODO ")]

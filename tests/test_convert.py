@@ -1,4 +1,4 @@
-"""The Python interface: the same results as the command's."""
+"""The Python interface gives the same results as the command."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_paths_refuse_before_they_write(tmp_path: Path) -> None:
 
 
 class TestNbconvert:
-    """`jupyter nbconvert --to ddp`, by the entry point of the installed package."""
+    """`jupyter nbconvert --to ddp`, through the entry point of the installed package."""
 
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:

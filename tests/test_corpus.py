@@ -1,6 +1,6 @@
 """Properties of every converted notebook, read from the output with plain `ast`, not with the converter's own code.
 
-The notebooks are the project's fixtures and, where the environment variable NB2DDP_CORPUS names a folder, all of its.
+The notebooks are the project's fixtures and, if the environment variable NB2DDP_CORPUS names a folder, all those in it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def get(path: Path) -> Converted:
 
 
 def without_magics(source: str) -> str:
-    """A cell as Python: `pass` for each line that IPython alone understands, and for those that continue it."""
+    """Return a cell as Python: `pass` replaces each line that only IPython understands, with its continuation."""
     lines, inside = [], False
     if re.search(r"^%%(?!capture)\w", source, flags=re.MULTILINE):
         return ""
@@ -100,7 +100,7 @@ def without_magics(source: str) -> str:
 
 
 def parses(path: Path) -> bool:
-    """False for a notebook whose own code this Python does not read (nested quotes in f-strings before 3.12)."""
+    """Return False if this Python cannot read the notebook's own code (nested quotes in f-strings before 3.12)."""
     try:
         for source in get(path).cells.values():
             ast.parse(without_magics(source))
@@ -123,14 +123,14 @@ def test_refusals_have_a_code_and_a_place(path: Path) -> None:
 
 
 def block_lines(script: str) -> int:
-    """The lines of a script's setup block that are not blank, comments and docstrings included."""
+    """Return the number of non-blank lines in a script's setup block, including comments and docstrings."""
     block = script.partition("# %% Distributed setup\n")[2].partition("\n# %% ")[0]
     assert block
     return sum(bool(line.strip()) for line in block.splitlines())
 
 
 def longest_block(path: Path) -> int:
-    """80 lines for LoRA on a dense text model, 120 for any other training."""
+    """Return the allowed lines: 80 for LoRA on a dense text model, 120 for any other training."""
     program = Program(read_notebook(path.read_text(encoding="utf-8"), path.stem, path.name), Options())
     is_text = program.model_kind is ModelKind.DENSE_TEXT and trains_lora(program.tree, program.loads)
     return 80 if is_text else 120
@@ -146,7 +146,7 @@ def test_setup_block_is_short(path: Path) -> None:
 
 @every_script
 def test_holds_no_notebook_residue(path: Path) -> None:
-    """A `try` may hold services of hosted notebooks."""
+    """A `try` may contain services of hosted notebooks."""
     residue = r"__ipython__|^\s*(from|import) IPython\b|^(from|import) (google\.colab|kaggle_secrets)\b"
     assert not re.search(residue, get(path).script, re.M)
 
@@ -162,18 +162,18 @@ def test_uses_no_name_that_the_notebook_did_not_define(path: Path) -> None:
         own |= loaded(code)
         defined = bound(code)
         assert not (defined & free), "a name the notebook binds has lost its binding"
-    assert free <= own, f"made up: {free - own}"
+    assert free <= own, f"names that the notebook does not have: {free - own}"
 
 
 @every_script
 def test_keeps_every_comment(path: Path) -> None:
     result = get(path)
-    moved = comments(result.script.partition("# %% Cell")[0])  # with the settings that imports read
-    for number in result.cells.keys() & result.sections:  # with the last code of a cell its comments go
+    moved = comments(result.script.partition("# %% Cell")[0])  # comments that moved with the settings that imports read
+    for number in result.cells.keys() & result.sections:  # a cell that loses all its code loses its comments
         source, kept = result.cells[number], comments(result.sections[number]) | moved
-        gone = lines_of(result, number, "DDP306")
+        removed = lines_of(result, number, "DDP306")
         for line, comment in own_comments(source):
-            if line not in gone:
+            if line not in removed:
                 assert comment in kept, f"cell {number}:{line}: {comment}"
 
 
@@ -196,7 +196,7 @@ def test_keeps_every_untouched_line_byte_for_byte(path: Path) -> None:
 @every_script
 def test_every_live_model_load_is_placed(path: Path) -> None:
     text = get(path).script
-    last = text.partition("# %% Training is over")[0].count("\n")  # from there on a load is the notebook's own
+    last = text.partition("# %% Training is over")[0].count("\n")  # from there on a load stays as in the notebook
     for call in calls(ast.parse(text)):
         name = dotted(call.func).split(".")
         if len(name) > 1 and name[-1] == "from_pretrained" and LOADERS.fullmatch(name[-2]) and call.lineno <= last:
@@ -213,7 +213,7 @@ def test_every_batch_is_split(path: Path) -> None:
             ast.unparse(keyword(call, "per_device_train_batch_size")),
             ast.unparse(keyword(call, "gradient_accumulation_steps")),
         }
-        shared = "split_batches" in ast.unparse(keyword(call, "accelerator_config"))  # by accelerate, between processes
+        shared = "split_batches" in ast.unparse(keyword(call, "accelerator_config"))  # accelerate splits the batch
         assert ("shared_batch" if shared else "per_device_batch") in names, f"line {call.lineno}"
         assert shared or "accumulation" in names, f"line {call.lineno}"
 
@@ -236,7 +236,7 @@ def test_distribution_ends_after_the_last_training(path: Path) -> None:
 
 @every_script
 def test_nothing_waits_inside_a_branch_of_one_rank(path: Path) -> None:
-    """A process that waits for others which never come waits for ever."""
+    """A process that waits for others that never arrive waits forever."""
     for node in ast.walk(get(path).tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("local_rank == 0", "is_main_process"):
             inside = [dotted(call.func) for child in node.body for call in calls(child)]
@@ -247,7 +247,7 @@ def test_nothing_waits_inside_a_branch_of_one_rank(path: Path) -> None:
 
 
 def live(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is in it, without the bodies of `if False:`."""
+    """Yield a node and its descendants, without the bodies of `if False:`."""
     yield node
     for child in ast.iter_child_nodes(node):
         if (
@@ -297,13 +297,13 @@ def comments(source: str) -> set[str]:
 
 
 def own_comments(source: str) -> list[tuple[int, str]]:
-    """Line and text of each Python comment."""
+    """Return the line and text of each Python comment."""
     tokens = tokenize.generate_tokens(io.StringIO(without_magics(source) + "\n").readline)
     return [(t.start[0], t.string.rstrip()) for t in tokens if t.type == tokenize.COMMENT]
 
 
 def statement_lines(source: str, line: int) -> range:
-    """The lines of the top-level statement of a cell that holds a line, with the comments above it."""
+    """Return the lines of a cell's top-level statement that contains a line, with the comments above it."""
     for node in ast.parse(without_magics(source)).body:
         if node.lineno <= line <= (node.end_lineno or node.lineno):
             line, end = node.lineno, node.end_lineno or node.lineno
@@ -311,7 +311,7 @@ def statement_lines(source: str, line: int) -> range:
     else:
         end = line
     lines = source.split("\n")
-    while end < len(lines) and lines[end - 1].endswith("\\"):  # a shell command that goes on
+    while end < len(lines) and lines[end - 1].endswith("\\"):  # a shell command that continues
         end += 1
     while line > 1 and lines[line - 2].startswith("#"):
         line -= 1
@@ -319,9 +319,10 @@ def statement_lines(source: str, line: int) -> range:
 
 
 def lines_of(result: Converted, number: int, code: str) -> set[int]:
-    """The lines of the statements of a cell in which a rule found something, with the comments that speak of them.
+    """Return the lines of a cell's statements in which a rule found something, with the comments about them.
 
-    These lead to them, or are the title of their cell's form; where nothing is left of a cell, they are all of it.
+    These comments precede the statements, or are the title of the cell's form. If nothing is left of a cell, return all
+    its lines.
     """
     source = result.cells[number]
     lines = source.split("\n")

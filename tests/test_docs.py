@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, each line of docs/use.md works, and what they show of output is true."""
+"""The documents: links have targets, each line of docs/use.md works, and the output that they show is correct."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("
 
 
 def lines(title: str) -> list[str]:
-    """The commands in the second column of the table below a title."""
+    """Return the commands in the second column of the table below a title."""
     section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
     return re.findall(r"^\|[^|]*\| `(nb2ddp [^`]*)` \|$", section, re.MULTILINE)
 
 
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of each form under the name that the page has for it; links lead to one of them."""
+    """A folder with a file of each form, under its name on the page. Links lead to one of these files."""
     node = jupytext.reads(text(), "ipynb")
     write(tmp_path / "finetune.ipynb")
     (tmp_path / "notebooks").mkdir()
@@ -60,7 +60,7 @@ def test_both_tables_are_there() -> None:
 
 
 def anchors(document: Path) -> set[str]:
-    """The names by which GitHub links to a document's headings."""
+    """Return the names that GitHub uses to link to a document's headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""Environments of rehearsals: what is asked for, who makes them, and which are kept. `uv` itself is a stand-in here."""
+"""Environments for rehearsals: what is requested, who makes them, and which are kept. A stand-in replaces `uv`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCK = "torch==2.13.0+cpu\ntorchvision==0.28.0\ntransformers==4.56.2\n"
 
 
 class Uv:
-    """Records what it is asked to resolve and to install."""
+    """A stand-in that records what it is asked to resolve and to install."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -124,14 +124,14 @@ def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(uv, "found", lambda: None)
     notebook = str(write(tmp_path / "tune.ipynb"))
     result = CliRunner().invoke(main, ["rehearse", notebook, "--versions", "notebook"])
-    said = "uv makes an environment with these versions, but it is not installed: pip install uv"
+    message = "uv makes an environment with these versions, but it is not installed: pip install uv"
     assert result.exit_code == 2
-    assert result.output == f"asking the package index for versions\n{notebook}: {said}\n"
+    assert result.output == f"asking the package index for versions\n{notebook}: {message}\n"
 
 
 @pytest.fixture
 def rehearsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Rehearse a notebook; what is here lacks a name that it takes."""
+    """A function that rehearses a notebook. The environment here lacks a name that the notebook uses."""
     error = End(1, 1, "ImportError", "cannot import 'x'", line=1)
 
     def judged(plan: Plan, *_: object) -> Verdict:
@@ -160,7 +160,7 @@ ALL = environments.LIBRARIES
     ("present", "options", "name"),
     [
         (ALL[:-1], (), "the notebook's versions, as unsloth is not installed here:"),
-        # One verdict is of this environment; where it is told to take that one, it stays.
+        # The first verdict is for this environment. With `--versions here`, it stays.
         (ALL, (), "the notebook's versions, because those here lack names or arguments that the script uses:"),
         (ALL, ("--versions", "here"), "this environment:"),
         (ALL, ("--versions", "notebook"), "the notebook's versions:"),
@@ -170,9 +170,9 @@ ALL = environments.LIBRARIES
 def test_where_a_script_is_rehearsed(
     present: Sequence[str], options: tuple[str, ...], name: str, rehearsed: Callable[..., str]
 ) -> None:
-    said = rehearsed(present, *options)
-    assert f", in {name}" in said
-    assert ("rehearse with --versions notebook" in said) is ("notebook's" not in name)
+    output = rehearsed(present, *options)
+    assert f", in {name}" in output
+    assert ("rehearse with --versions notebook" in output) is ("notebook's" not in name)
 
 
 def test_the_first_lines_say_which_versions(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_uv_is_told_what_pip_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "pip" / "pip.conf").write_text("[global]\nindex-url = https://mirror.example.com/simple\n")
     monkeypatch.setenv("PIP_FIND_LINKS", "/one /two")
     uv.settings.cache_clear()
-    told = uv.settings()
-    assert told["UV_DEFAULT_INDEX"] == "https://mirror.example.com/simple"
-    assert told["UV_FIND_LINKS"] == "/one,/two"
-    assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    settings = uv.settings()
+    assert settings["UV_DEFAULT_INDEX"] == "https://mirror.example.com/simple"
+    assert settings["UV_FIND_LINKS"] == "/one,/two"
+    assert settings["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example.com")
     uv.settings.cache_clear()
     assert uv.settings() == dict(os.environ)

@@ -1,4 +1,4 @@
-"""`nb2ddp estimate`: what it says of notebooks, and how near it is to what was measured."""
+"""`nb2ddp estimate`: its output for notebooks, and how close it is to measurements."""
 
 from __future__ import annotations
 
@@ -84,21 +84,21 @@ def test_numbers_of_settings(code: str, answers: list[str]) -> None:
 def test_what_nothing_tells_is_said(code: str, answers: list[str], tmp_path: Path) -> None:
     assert training(code).per_device == 0
     notebook = str(write(tmp_path / "sft.ipynb", code))
-    said = CliRunner().invoke(main, [notebook]).output
-    assert "Estimate: unknown: the notebook computes its batch; write per_device_train_batch_size" in said
-    exit_code, said = told(notebook)
+    output = CliRunner().invoke(main, [notebook]).output
+    assert "Estimate: unknown: the notebook computes its batch; write per_device_train_batch_size" in output
+    exit_code, output = told(notebook)
     assert exit_code == 2
-    assert "sft.ipynb: unknown: the notebook computes its batch" in said
+    assert "sft.ipynb: unknown: the notebook computes its batch" in output
 
 
 def test_a_length_that_nothing_tells_may_be_given(tmp_path: Path) -> None:
     notebook = write(tmp_path / "sft.ipynb", LOAD.replace("2048", "longest(rows)").format(""))
-    code, said = told(str(notebook))
+    code, output = told(str(notebook))
     assert code == 2
-    assert "unknown: the notebook computes its longest row; give it with --tokens" in said
-    code, said = told(str(notebook), "--tokens", "450")
+    assert "unknown: the notebook computes its longest row; give it with --tokens" in output
+    code, output = told(str(notebook), "--tokens", "450")
     assert code == 0
-    assert "8 samples of up to 450 tokens a step" in said
+    assert "8 samples of up to 450 tokens a step" in output
 
 
 def test_a_script_of_shared_batches_is_told_as_its_notebook() -> None:
@@ -149,8 +149,8 @@ def test_completions_are_divided_as_in_the_script() -> None:
 
 def test_in_short() -> None:
     found = training(LOAD.format("load_in_4bit = True"))
-    told = in_short([answer(found, from_name(found.model), (), 1)])
-    assert told == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    long = in_short([answer(found, from_name(found.model), (), 1)])
+    assert long == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
     short = in_short([answer(replace(found, tokens=400), from_name(found.model), (), 1)])
     assert short == f"fits 12 GB; {SHORT}"
     large = replace(found, precision="full", model="unsloth/Llama-3.3-70B-Instruct")
@@ -160,8 +160,8 @@ def test_in_short() -> None:
 
 def test_in_short_says_where_only_a_smaller_batch_fits() -> None:
     found = replace(training(LOAD.format("load_in_4bit = True")), tokens=8192, checkpoints=False, can_skip=False)
-    told = in_short([answer(found, from_name(found.model), (), 1)]).partition(";")[0]
-    assert re.fullmatch(r"fits \d+ GB with --batch 1, \d+ GB without", told)
+    summary = in_short([answer(found, from_name(found.model), (), 1)]).partition(";")[0]
+    assert re.fullmatch(r"fits \d+ GB with --batch 1, \d+ GB without", summary)
 
 
 def grpo(per_device: int, accumulation: int, generations: int) -> Training:
@@ -176,9 +176,9 @@ def grpo(per_device: int, accumulation: int, generations: int) -> Training:
 @pytest.mark.parametrize("gpus", [2, 3, 4])
 @pytest.mark.parametrize("generations", [4, 6, 8])
 def test_advice_holds_in_the_script(generations: int, gpus: int) -> None:
-    """It once said 32 for 6 generations, which the script's split makes 192 completions."""
-    said = gain(answer(grpo(1, 1, generations), from_name("unsloth/Llama-3.1-8B"), (), gpus))
-    steps, makes = map(int, re.findall(r"gradient_accumulation_steps = (\d+) makes (\d+)$", said)[0])
+    """It once advised 32 for 6 generations, which the script's split turns into 192 completions."""
+    advice = gain(answer(grpo(1, 1, generations), from_name("unsloth/Llama-3.1-8B"), (), gpus))
+    steps, makes = map(int, re.findall(r"gradient_accumulation_steps = (\d+) makes (\d+)$", advice)[0])
     advised = grpo(1, steps, generations)
     assert advised.samples == makes == gpus * math.prod(advised.divided(gpus, 80e9))
     assert 2 * gpus * BUSY > makes * 256 >= gpus * BUSY
@@ -186,21 +186,21 @@ def test_advice_holds_in_the_script(generations: int, gpus: int) -> None:
 
 def test_advice_for_a_batch_that_is_shared() -> None:
     pool = replace(training(LOAD.format("")), split="", per_device=128, tokens=64)
-    said = gain(answer(pool, from_name("unsloth/Llama-3.1-8B"), (), 2))
-    assert said.endswith(": per_device_train_batch_size = 256 makes 256")
+    advice = gain(answer(pool, from_name("unsloth/Llama-3.1-8B"), (), 2))
+    assert advice.endswith(": per_device_train_batch_size = 256 makes 256")
 
 
 def test_gpus_that_take_more() -> None:
-    said = in_short([answer(grpo(3, 1, 3), from_name("unsloth/Llama-3.1-8B"), (), 2)])
-    assert "; 2 GPUs take 6 instead of 3 completions of up to 256 tokens a step: " in said
+    summary = in_short([answer(grpo(3, 1, 3), from_name("unsloth/Llama-3.1-8B"), (), 2)])
+    assert "; 2 GPUs take 6 instead of 3 completions of up to 256 tokens a step: " in summary
 
 
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_the_answer_is_for_the_gpus_that_were_asked_for(gpus: int, tmp_path: Path) -> None:
     notebook = write(tmp_path / "sft.ipynb", LOAD.format("load_in_4bit = True").replace("2048", "450"))
-    said = f"{gpus} GPUs need more than 8 samples of up to 450 tokens a step (two were 0.6 to 0.9 times as fast as one)"
-    assert said in told(str(notebook), "--gpus", str(gpus))[1]
-    assert said in CliRunner().invoke(main, [str(notebook), "--gpus", str(gpus)]).output
+    line = f"{gpus} GPUs need more than 8 samples of up to 450 tokens a step (two were 0.6 to 0.9 times as fast as one)"
+    assert line in told(str(notebook), "--gpus", str(gpus))[1]
+    assert line in CliRunner().invoke(main, [str(notebook), "--gpus", str(gpus)]).output
 
 
 def test_in_short_tells_of_several_trainings() -> None:

@@ -1,6 +1,6 @@
-"""Whatever a notebook holds: a script that is Python, or an error that says where; and nothing outside the folder.
+"""Any notebook becomes a script that is Python, or an error with its place. Nothing is written outside the folder.
 
-`NB2DDP_FUZZ_CASES=20000 pytest tests/test_fuzz.py` spreads so many cases over the tests here; the default is
+`NB2DDP_FUZZ_CASES=20000 pytest tests/test_fuzz.py` distributes that number of cases over the tests here. The default is
 a short run, the same each time.
 """
 
@@ -30,12 +30,12 @@ from tests.examples import examples
 from tests.notebooks import CELLS, code, document, markdown, write
 
 CASES = int(os.environ.get("NB2DDP_FUZZ_CASES", "200"))
-#: Of all cases, the share of each test.
+#: The share of each test in all cases.
 SHARES = {"cells": 0.3, "programs": 0.4, "structure": 0.2, "bytes": 0.1}
 
 
 def cases(test: str) -> settings:
-    """Settings for a test's share of the cases: without a deadline, as machines differ."""
+    """Return settings for a test's share of the cases, without a deadline because machines differ."""
     return settings(
         max_examples=max(int(CASES * SHARES[test]), 1),
         deadline=None,
@@ -45,7 +45,7 @@ def cases(test: str) -> settings:
     )
 
 
-#: What notebooks are made of, and what might break the reading of it.
+#: Parts of notebooks, and text that might break the reader.
 FRAGMENTS = st.sampled_from(
     [*Path(__file__).with_name("fuzz.txt").read_text(encoding="utf-8").rstrip("\n").split("\n\n"), *CELLS]
 )
@@ -68,7 +68,7 @@ def wrap(wrapper: str, source: str) -> str:
 
 
 def check(text: str | bytes, name: str = "notebook", options: Options | None = None) -> Result:
-    """Convert as the command does, and hold the result to what this module promises."""
+    """Convert as the command does, and check that the result keeps the promises of this module's docstring."""
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     with tempfile.TemporaryDirectory() as folder:
         notebook = Path(folder, f"{name}.ipynb")
@@ -88,7 +88,7 @@ def check(text: str | bytes, name: str = "notebook", options: Options | None = N
 
 
 def assert_python(script: str, notebook: bytes) -> None:
-    """A script is Python for LibCST, and for this Python where the notebook's cells are."""
+    """Assert that a script is Python for LibCST, and for this Python if the notebook's cells are."""
     cst.parse_module(script)
     assert "__ipython__" not in script or b"__ipython__" in notebook
     try:
@@ -99,7 +99,7 @@ def assert_python(script: str, notebook: bytes) -> None:
             try:
                 ast.parse(mask("".join(cell["source"])).source)
             except SyntaxError:
-                return  # a newer Python's syntax, or what only the compiler refuses
+                return  # syntax of a newer Python, or code that only the compiler refuses
         raise AssertionError(f"not Python: {error}") from error
 
 
@@ -116,7 +116,7 @@ def test_cells(sources: list[str], trains: bool) -> None:
     st.sampled_from([Options(), Options(batch=1), Options(ignore=frozenset({"DDP1", "DDP4"}))]),
 )
 def test_programs(parts: list[tuple[str, str]], options: Options) -> None:
-    """Programs of the rules' own examples, in blocks: the second conversion finds nothing left to rewrite."""
+    """Convert programs of the rules' own examples, in blocks. The second conversion finds nothing left to rewrite."""
     check(json.dumps(document(*CELLS[1:3], *(wrap(*part) for part in parts))), options=options)
 
 
@@ -129,13 +129,13 @@ JSON = st.recursive(
 
 @st.composite
 def broken(draw: st.DrawFn) -> str:
-    """A notebook with some names and values replaced."""
-    told = json.dumps(document(*CELLS, markdown(draw(TEXT)), code(draw(st.lists(SOURCES, max_size=3)))))
+    """Return a notebook with some names and values replaced."""
+    text = json.dumps(document(*CELLS, markdown(draw(TEXT)), code(draw(st.lists(SOURCES, max_size=3)))))
     for _ in range(draw(st.integers(0, 3))):
-        places = [found.span() for found in re.finditer(r'"(?:[^"\\]|\\.)*"|\d+|null|\[\]|\{\}', told)]
+        places = [found.span() for found in re.finditer(r'"(?:[^"\\]|\\.)*"|\d+|null|\[\]|\{\}', text)]
         start, end = draw(st.sampled_from(places))
-        told = told[:start] + json.dumps(draw(JSON)) + told[end:]
-    return told
+        text = text[:start] + json.dumps(draw(JSON)) + text[end:]
+    return text
 
 
 @cases("structure")
@@ -179,7 +179,7 @@ def test_names(name: str, launcher: str, tmp_path: Path) -> None:
     if made:
         compile(script.read_bytes(), "train.py", "exec")
         first = script.read_text(encoding="utf-8").split("# %% Distributed setup")[0]
-        assert len(first.splitlines()) == 6 + (launcher != "slurm")  # its job starts all GPUs, whatever their number
+        assert len(first.splitlines()) == 6 + (launcher != "slurm")  # its job uses all GPUs, whatever their number
 
 
 @pytest.mark.parametrize("size", [1900, 30_000])
@@ -189,7 +189,7 @@ def test_names(name: str, launcher: str, tmp_path: Path) -> None:
      "x if y else {}z", "f'{{{}}}'", "'a' {}", "@a\n{}def f(): pass", "if x: pass\n{}elif y: pass"],
 )  # fmt: skip
 def test_deep_and_long_code(shape: str, size: int) -> None:
-    """LibCST's parser would end the process, or take minutes: such code is refused with its place."""
+    """LibCST's parser would end the process or take minutes, so such code is refused with its place."""
     repeated = {"({}1{})": "(", "f'{{{}}}'": "(1)+", "if x: pass\n{}elif y: pass": "elif z: pass\n"}
     unit = repeated.get(shape, shape.split("{}")[0] or "-")
     if shape == "({}1{})":

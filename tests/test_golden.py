@@ -1,7 +1,7 @@
-"""Notebooks and their scripts, byte for byte: together they show every rule that public notebooks often need.
+"""Notebooks and their scripts, byte for byte. Together they show every rule that public notebooks often need.
 
-`pytest tests/test_golden.py --update` renews the expected files, as `python -m tests.test_golden` does; review the
-difference before it is committed.
+`pytest tests/test_golden.py --update` or `python -m tests.test_golden` renews the expected files. Review the difference
+before you commit it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOTEBOOKS = sorted([*FIXTURES.glob("notebooks/*.ipynb"), *FIXTURES.glob("constru
 
 
 def result(notebook: Path) -> tuple[str, str]:
-    """The name and the text of what a notebook becomes: a script, or a refusal."""
+    """Return the name and the text of a notebook's result: a script or a refusal."""
     script = f"{notebook.stem}.py"
     try:
         done = convert_source(notebook.read_text(encoding="utf-8"), notebook.stem, script)
@@ -44,12 +44,12 @@ def test_no_golden_without_a_notebook() -> None:
     assert sorted(path.name.split(".")[0] for path in EXPECTED.iterdir()) == sorted(path.stem for path in NOTEBOOKS)
 
 
-#: What all ranks must call together.
+#: Functions that all ranks must call together.
 JOINT = {"gather_object", "broadcast_object_list", "wait_for_everyone"}
 
 
 def joint_after_the_end(script: str) -> list[str]:
-    """Return the joint calls that stand below the line at which the process group closes, as code."""
+    """Return the code of the joint calls below the line that closes the process group."""
     runtime = definitions(several_machines=True)
     asks = re.compile(rf"\b({'|'.join(JOINT)})\(|\.gather\(")
     joint = JOINT | {name for name, each in runtime.items() if asks.search(each.text)}

@@ -1,4 +1,4 @@
-"""The package from each form it is handed out in: the command works from another folder, templates included."""
+"""The package from each form in which it is distributed: the command works from another folder, with templates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(source: Path) -> Path:
-    """The folder with the sdist, and the wheel that is built from it."""
+    """The folder with the sdist and the wheel that is built from it."""
     subprocess.run([sys.executable, "-m", "build", str(source)], check=True, capture_output=True)
     return source / "dist"
 
@@ -59,7 +59,7 @@ def test_what_the_packages_hold(built: Path) -> None:
 
 
 def test_installed_and_run_from_another_folder(built: Path, tmp_path: Path) -> None:
-    """From the wheel, which was built from the sdist; `python -m tests` installs the project as it is edited."""
+    """Install the wheel, which was built from the sdist. `python -m tests` makes an editable install of the project."""
     (wheel,) = built.glob("*.whl")
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)
@@ -92,7 +92,7 @@ def pip(*arguments: str | Path, python: str = sys.executable, **environment: str
 
 
 def converts(command: list[str | Path], folder: Path, user: int | None = None, **environment: str) -> None:
-    """Have a command convert a notebook with all that it writes; no HOME, no UTF-8 unless an environment says so."""
+    """Check that a command converts a notebook and writes all files. Only `environment` can set HOME or UTF-8."""
     write(folder / "a.ipynb")
     folder.chmod(0o777)
     options = ["--launcher", "torchrun"]
@@ -107,7 +107,7 @@ def converts(command: list[str | Path], folder: Path, user: int | None = None, *
 
 @pytest.fixture(scope="module")
 def target(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages, without the `share/` beside them, which containers and layers of functions leave out."""
+    """A folder of packages, without the `share/` beside them, which containers and function layers leave out."""
     folder = tmp_path_factory.mktemp("target")
     pip("install", "--target", folder, next(built.glob("*.whl")))
     shutil.rmtree(folder / "share")
@@ -122,7 +122,7 @@ def test_a_folder_of_packages(target: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
 def test_every_python(version: str, built: Path, tmp_path: Path) -> None:
-    """Those others that are on the PATH; with pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""
+    """Test the other versions on the PATH. With pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
         pytest.skip(f"there is no Python {version}")

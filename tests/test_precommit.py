@@ -21,13 +21,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This project as pre-commit fetches it."""
+    """This project, as pre-commit fetches it."""
     return repository(tmp_path_factory.mktemp("hooks") / "nb2ddp")
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pre-commit keeps its environments: one for all tests here."""
+    """The folder for pre-commit's environments, shared by all tests here."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -60,7 +60,7 @@ def commit(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_convert_commit_edit_commit(project: Path) -> None:
     notebook = write(project / "notebooks/deep/a b.ipynb")
     git(project, "add", "notebooks/deep")
-    assert commit(project).returncode == 0, "the script is new, and pre-commit looks at what it knows"
+    assert commit(project).returncode == 0, "the script is new, and pre-commit checks only the files that it knows"
     assert (project / "scripts/notebooks/deep/a b.py").exists()
     git(project, "add", "scripts")
     assert commit(project).returncode == 0

@@ -1,4 +1,4 @@
-"""Rehearsals before and while a script runs: what is asked for and made, and what a process does with libraries."""
+"""Rehearsals before and during the run of a script: what is requested and made, and how a process uses libraries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from .e2e.faults import FAULTS, FOLDER, GOOD
 
 @pytest.fixture(autouse=True)
 def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every package is there: these tests run nothing."""
+    """Pretend that every package is installed: these tests run nothing."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
 
 
@@ -63,7 +63,7 @@ def rehearsed(*words: str) -> Result:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """What the command rehearses, and finds ready after some steps."""
+    """The plans that the command rehearses and finds ready after some steps."""
     found: list[Plan] = []
 
     def found_ready(plan: Plan, options: object, tell: Any) -> object:
@@ -80,8 +80,8 @@ def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(plans: list
     marimo, exported = tmp_path / "a.py", tmp_path / "b.py"
     marimo.write_text(TRAINING)
     exported.write_text("# In[1]:\n\n\nTrainer(model).train()\n")
-    said = rehearsed(str(marimo), "--format", "json", "--versions", "here")
-    assert said.stderr == "installing\n1 process: line 7: step\n2 processes: starting\n"  # which is no terminal
+    result = rehearsed(str(marimo), "--format", "json", "--versions", "here")
+    assert result.stderr == "installing\n1 process: line 7: step\n2 processes: starting\n"  # stderr is not a terminal
     rehearsed(str(exported), "--versions", "here")
     assert [plan.name for plan in plans] == ["a.py", "b.py"]
     assert "# %% Distributed setup" in plans[0].text
@@ -96,7 +96,7 @@ def test_a_link_is_fetched_and_converted(plans: list[Plan], monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("http://example.com/a.ipynb", "http://example.com/a.ipynb: only https links are fetched"),
         ("https://127.0.0.1/a.ipynb", "https://127.0.0.1/a.ipynb: "),
@@ -109,7 +109,7 @@ def test_a_link_is_fetched_and_converted(plans: list[Plan], monkeypatch: pytest.
         ("zero.py", "zero.py: it is not Python"),
     ],
 )
-def test_bad_sources_get_one_line(source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_sources_get_one_line(source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("picture.ipynb").write_bytes(b"\x89PNG")
@@ -122,7 +122,7 @@ def test_bad_sources_get_one_line(source: str, said: str, tmp_path: Path, monkey
         Path(name).write_text(text)
     result = rehearsed(source)
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
-    assert result.output.startswith(said)
+    assert result.output.startswith(message)
 
 
 def test_an_error_of_ours_is_none_of_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -136,11 +136,11 @@ def test_an_error_of_ours_is_none_of_the_script(monkeypatch: pytest.MonkeyPatch,
 def test_readme_and_page_tell_of_all_questions() -> None:
     (ready,) = rehearsals.READY.findall(rehearsals.README.read_text(encoding="utf-8"))
     (wrong,) = rehearsals.FAULTS.findall(rehearsals.PAGE.read_text(encoding="utf-8"))
-    asked = [asked for asked, _ in QUESTIONS]
-    assert re.findall(r"^  ✓ (.+?)  ", ready, re.MULTILINE) == asked
+    questions = [question for question, _ in QUESTIONS]
+    assert re.findall(r"^  ✓ (.+?)  ", ready, re.MULTILINE) == questions
     faults = re.findall(r"^  ✗ (.+?)  ", wrong, re.MULTILINE)
-    assert f"{len(faults)} of {len(asked)} questions show a fault" in wrong
-    assert set(faults) < set(asked)
+    assert f"{len(faults)} of {len(questions)} questions show a fault" in wrong
+    assert set(faults) < set(questions)
 
 
 def planned(folder: Path, text: str) -> Plan:
@@ -235,7 +235,7 @@ def test_a_hub_that_is_slow_is_asked_no_more(tmp_path: Path, monkeypatch: pytest
     asked = []
 
     class Slow:
-        """Builds as long as it may ask the hub."""
+        """A builder that keeps running while it may ask the hub."""
 
         def start(self, *command: str, environment: Mapping[str, str], **where: Path) -> subprocess.Popen[bytes]:
             asked.append(environment.get("HF_HUB_OFFLINE"))
@@ -277,7 +277,7 @@ def schema(folder: Path, text: str = "", columns: list[str] | None = None) -> Sc
 
 
 def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schema:
-    """What is learnt of `rows`, `table` and `open` from a preparation, which is run until it ends."""
+    """Run a preparation until it ends, and return what is learnt of `rows`, `table` and `open`."""
     known = schema(folder, text, columns)
     for _ in range(12):
         rows = known.made_rows("rows")
@@ -415,7 +415,7 @@ def test_a_sample_gives_the_rows(tmp_path: Path) -> None:
     assert sources(tmp_path, sample=str(tmp_path / "mine.jsonl")).rows("any")[:2] == [{"q": "Why?"}] * 2
 
 
-#: What stands for libraries, beside a script, with what is changed in them.
+#: Stand-ins for libraries, beside a script, with the parts that are changed in them.
 LIBRARIES = {
     "work/transformers/__init__.py": "class TrainerCallback: ...",
     "work/transformers/trainer.py": """DEFAULT_CALLBACKS = []
@@ -459,7 +459,7 @@ FastModel = FastLanguageModel
 def played(
     folder: Path, text: str, files: Mapping[str, str] = {}, **variables: str
 ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
-    """How one process of a script ends, and what it writes down."""
+    """Run one process of a script. Return how it ends, and the events that it writes."""
     for name, content in {**files, "work/train.py": text}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -485,7 +485,7 @@ def played(
     return done, [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
 
 
-#: For each script: what it finds, what of its events is compared, and with what.
+#: For each script: the files that it finds, the field of its events to compare, and the expected values.
 PLAYED = {
     "a database that a run begins with may be read by all": (
         """import sqlite3
@@ -620,12 +620,12 @@ if not len(few) == len(some) == len(table) > 0:
 }
 
 
-@pytest.mark.parametrize(("text", "files", "asked", "told"), PLAYED.values(), ids=PLAYED)
-def test_played(text: str, files: Mapping[str, str], asked: str, told: list[object], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "files", "asked", "expected"), PLAYED.values(), ids=PLAYED)
+def test_played(text: str, files: Mapping[str, str], asked: str, expected: list[object], tmp_path: Path) -> None:
     done, events = played(tmp_path, text, files)
     assert done.returncode == 0, done.stderr
     kind, _, field = asked.partition(".")
-    assert [event[field] for event in events if event["kind"] == kind] == told
+    assert [event[field] for event in events if event["kind"] == kind] == expected
 
 
 TRAINER = "class Trainer:\n    train = lambda self: None\ntrainer, rows = Trainer(), []\n"
@@ -648,7 +648,7 @@ def test_a_statement_that_training_does_not_need_is_passed_over(text: str, passe
     assert (done.returncode, done.stdout) == (0, "rehearsal\n"), done.stderr
     assert [*found] == passed
     assert found.get(8, True)  # a name that nothing binds
-    again, _ = played(tmp_path, TRAINER + text, RANK="0")  # one of several processes passes over the same
+    again, _ = played(tmp_path, TRAINER + text, RANK="0")  # one of several processes passes over the same statements
     assert again.stdout == done.stdout, again.stderr
 
 

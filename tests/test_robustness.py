@@ -1,4 +1,4 @@
-"""Notebooks and folders that mean harm, or are merely odd."""
+"""Notebooks and folders that are malicious or merely odd."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestFiles:
         write("a.ipynb")
         Path("train.py").write_text("keep")
         Path("train.py").chmod(0o444)
-        if os.geteuid() == 0:  # root may write anything: answer as the system answers others
+        if os.geteuid() == 0:  # root may write anything, so answer as for other users
             monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & 0o222))
         result = command("a.ipynb", "train.py")
         assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 error: train.py: is read-only\n")

@@ -1,4 +1,4 @@
-"""The rooms of the package: imports go one way, and a room is left through its docstring alone."""
+"""The rooms of the package: imports go one way, and every room has a docstring."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from nb2ddp.rehearsal.environments import LIBRARIES
 
 PACKAGE = Path(__file__).parent.parent / "nb2ddp"
-#: From the top down; a module imports from rooms below its own. `convert` and what stands beside it are rooms of one.
+#: From the top down. A module imports from rooms below its own. `convert` and each module beside it are rooms of one.
 ROOMS = (
     *("__main__", "exporter", "cli", "rehearsal", "api", "project", "convert", "estimate", "rules", "script", "facts"),
     *("syntax", "notebook", "runtime"),
 )
-#: Values that every room may speak of.
+#: Modules that every room may import.
 GROUND = ("__init__", "results", "options", "settings", "codes", "versions", "toml")
-#: The longest way down from a module to one that imports nothing of the package.
+#: The longest chain of imports from a module to one that imports nothing of the package.
 FLOORS = 11
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -34,7 +34,7 @@ def room(module: str) -> str:
 
 @cache
 def imported(module: str) -> frozenset[str]:
-    """The package's modules that a module imports, in functions too, but not for the type checker alone."""
+    """Return the package's modules that a module imports, also in functions, but not for the type checker alone."""
     found: set[str] = set()
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
@@ -48,7 +48,7 @@ def imported(module: str) -> frozenset[str]:
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         found |= {name for name in names if name in MODULES}
-    if module == "nb2ddp.rules.index":  # which finds the rules by itself
+    if module == "nb2ddp.rules.index":  # it finds the rules by itself
         found |= {name for name, path in MODULES.items() if "\n@rule(" in path.read_text(encoding="utf-8")}
     return frozenset(found - {module, "nb2ddp"})
 
@@ -65,7 +65,7 @@ def test_imports_go_down(module: str) -> None:
 
 
 def floor(module: str, above: tuple[str, ...] = ()) -> int:
-    assert module not in above, f"a circle: {' -> '.join([*above, module])}"
+    assert module not in above, f"a cycle: {' -> '.join([*above, module])}"
     return 1 + max((floor(other, (*above, module)) for other in imported(module)), default=0)
 
 
@@ -80,7 +80,7 @@ def test_every_room_says_what_it_is() -> None:
 
 
 def test_the_stage_imports_what_trains_and_nothing_of_the_package() -> None:
-    """It runs in environments in which this package is not installed."""
+    """The stage runs in environments in which this package is not installed."""
     brought = {"PIL", "huggingface_hub", "numpy", "pandas", "pyarrow", "requests", "soundfile", "tokenizers", "tomli"}
     for path in (PACKAGE / "rehearsal" / "stage").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

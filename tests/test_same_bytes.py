@@ -1,11 +1,11 @@
-"""The same bytes from every process: what is converted follows from the notebook and the options alone.
+"""Every process writes the same bytes: a conversion depends only on the notebook and the options.
 
-It follows neither from the order of a set of nodes or texts, nor from `id`. So a loop whose order counts never goes
-over a set, and nodes are sorted by a key that no two of them share: `Tree.in_order`. Each process here has a
-PYTHONHASHSEED of its own, and hashes LibCST's nodes in an order of its own, as addresses do by chance.
+It does not depend on the order of a set of nodes or texts, or on `id`. So a loop whose order matters never iterates
+over a set, and nodes are sorted by a key that no two of them share: `Tree.in_order`. Each process here has its own
+PYTHONHASHSEED, and hashes LibCST's nodes in its own order, as addresses do by chance.
 
-The notebooks are the project's fixtures, one for each order that memory once decided, and, where the environment
-variable NB2DDP_CORPUS names a folder, all of its.
+The notebooks are the project's fixtures, one for each order that memory once decided, and, if the environment variable
+NB2DDP_CORPUS names a folder, all those in it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from {0} import score
 import json
 with open('{0}.json', 'w') as file:
     json.dump(score(1), file)"""
-#: What nodes that begin at one place decided in the order of their addresses; the first came out in four versions.
+#: Notebooks whose scripts once depended on the addresses of nodes that begin at one place; the first had 4 versions.
 CELLS = {
     "imported_twice": [*notebooks.CELLS, _SCORED.format("rouge"), _SCORED.format("bleu")],  # a line and its statement
     "clocks": [  # calls in a chain, both of which differ between processes
@@ -49,7 +49,7 @@ CELLS = {
 
 
 def differing(paths: Iterable[Path]) -> list[str]:
-    """The notebooks that become different files, messages or refusals in two processes."""
+    """Return the notebooks that become different files, messages or refusals in two processes."""
     given = json.dumps([str(path) for path in paths])
     command = [sys.executable, "-m", "tests.test_same_bytes"]
     jobs = [
@@ -79,7 +79,7 @@ def test_memory_decides_nothing_in_the_corpus() -> None:
 
 
 def digest(path: Path) -> str:
-    """Of all that a notebook becomes, with packages in a file and in the script."""
+    """Return a digest of all results of a notebook, with packages in a file and in the script."""
     made = []
     for launcher in ("accelerate", "uv"):
         options = Options(launch=Launch(launcher=launcher))
@@ -92,7 +92,7 @@ def digest(path: Path) -> str:
 
 
 def shuffle(kind: type[cst.CSTNode], salt: int) -> None:
-    """Hash nodes of a class, and of those below it, by their addresses and a number."""
+    """Hash the nodes of a class and of its subclasses by their addresses and a number."""
     kind.__hash__ = lambda node: hash((salt, id(node)))  # type: ignore[assignment, method-assign]
     for below in kind.__subclasses__():
         shuffle(below, salt)

@@ -1,4 +1,4 @@
-"""Names that are bound to something made of themselves: every walk from a name to its value must come to an end."""
+"""Names that are bound to values made of themselves: every walk from a name to its value must end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from functools import partial
 from trl import SFTConfig, SFTTrainer
 from unsloth import FastLanguageModel
 """
-#: What a name is bound to; `f` and `g` are the names.
+#: The values of the names `f` and `g`.
 VALUES = (
     "functools.partial(f, timeout = 5)", "partial(g)", "f(f)", "f.filter(g)", "f[0]", "f[g]", "f if g else f", "[f, g]",
     '{"a": f}', "{**f}", "dict(f, a = 1)", "lambda: f()", "f + g", 'f"{f}/{g}"', 'getattr(f, "from_pretrained")',
     "f.from_pretrained", "f.read(g)", "[f for f in f]", '",".join(f)', "copy.copy(f)", "SFTConfig(**f)", "(f, g)",
 )  # fmt: skip
-#: How it is bound, in Python with `{value}` for what, and `{other}` for the same with the names exchanged.
+#: The bindings, as Python: `{value}` stands for the value, `{other}` for the same value with the names exchanged.
 BINDINGS = (
     "f = {value}",
     "g = {other}\nf = {value}",
@@ -70,10 +70,10 @@ def test_a_name_may_be_made_of_itself(binding: str) -> None:
         bound = binding.format(value=value, other=other) + "\n"
         in_function = indent(f"{bound}SFTTrainer(args = f).train()\n{USES}", "    ")
         sources = [f"def go():\n{in_function}go()\n"]
-        if value in VALUES[:4]:  # at module level a value is seen by what follows it alone
+        if value in VALUES[:4]:  # at module level only the code after a value sees it
             sources.append(bound + USES)
         for source in sources:
-            with suppress(NotebookError):  # nothing may train, which is the notebook's own affair
+            with suppress(NotebookError):  # a notebook in which nothing trains may be refused
                 convert_source(text(code(HEAD + source)))
 
 

@@ -1,4 +1,4 @@
-"""One declaration of an option is what the command line and pyproject.toml read."""
+"""The command line and pyproject.toml read one declaration of each option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_option_is_everywhere(each: Setting) -> None:
     for typed in [param for param in main.params if each.option in param.opts]:
         assert isinstance(typed, click.Option)
         assert typed.help == each.help
-        assert typed.default is None or typed.multiple, "what was not given leaves pyproject.toml's value"
+        assert typed.default is None or typed.multiple, "an option that is not given keeps pyproject.toml's value"
     assert (each in TYPED) == any(each.option in param.opts for param in main.params)
 
 

@@ -1,4 +1,4 @@
-"""Every block of commands in README and docs runs as it stands, with stand-ins for the programs of other projects."""
+"""Every block of commands in README and docs runs unchanged, with stand-ins for the programs of other projects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"```(?:sh|bash)\n(.*?)```", re.DOTALL)
 PAGES = [path for path in DOCUMENTS if BLOCK.search(path.read_text(encoding="utf-8"))]
-#: What is typed elsewhere: the README's first commands (.ci/run, tests/e2e/test_run.py), and benchmarks on GPUs.
+#: Commands that run elsewhere: the README's first ones (.ci/run, tests/e2e/test_run.py), and benchmarks on GPUs.
 ELSEWHERE = re.compile(r"python3 -m (venv \.venv|tests)|uvx --from \. |pip install -e ", re.DOTALL)
 INSTALLS = "!pip install unsloth\n!pip install --no-deps trl==0.22.2\n!pip install --no-build-isolation flash-attn"
-#: This project's command, in which a rehearsal ends once its options are read.
+#: This project's command, in which a rehearsal ends after its options are read.
 OWN = """\
 #!{python}
 import sys
@@ -46,7 +46,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with what the pages speak of."""
+    """A folder with the files that the pages name."""
     made = tmp_path / "work"
     for name in ("finetune", "notebook", "grpo"):
         training = CELLS[2].replace("SFT", "GRPO") if name == "grpo" else CELLS[2]

@@ -1,4 +1,4 @@
-"""What makes the verdict of a rehearsal: the answers to its questions, and why a script could not be rehearsed."""
+"""The verdict of a rehearsal: the answers to its questions, and why a script could not be rehearsed."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ def event(kind: str, line: int | None = 2, **about: Any) -> Event:
 
 
 def trained(names: str, *, loss: float = 1.0, weights: str = "w", **about: Any) -> list[Event]:
-    """The events of a training on rows, a name each; a stroke ends a step."""
+    """Return the events of a training on rows, each given by a name. A slash separates steps."""
     steps = [step.split() for step in names.split("/")]
-    told = [event("Train", **{"samples": len(steps[0]), **about})]
+    events = [event("Train", **{"samples": len(steps[0]), **about})]
     for number, step in enumerate(steps, start=1):
         values = {"loss": loss, "grad_norm": 1.0}
-        told += [event("Rows", rows=step), event("Step"), event("Logged", step=number, values=values)]
-    return [*told, event("Trained", weights=weights)]
+        events += [event("Rows", rows=step), event("Step"), event("Logged", step=number, values=values)]
+    return [*events, event("Trained", weights=weights)]
 
 
-def rank(*told: Event) -> Rank:
-    return Rank(0, (*told, event("End", code=0), event("Left")), "", "")
+def rank(*events: Event) -> Rank:
+    return Rank(0, (*events, event("End", code=0), event("Left")), "", "")
 
 
 def each(*ranks: str, **about: Any) -> list[Rank]:
-    """Processes that train alike on rows of their own."""
+    """Return processes that train in the same way, each on its own rows."""
     return [rank(*trained(rows, **about)) for rows in ranks]
 
 
-def failed(error: str = "", message: str = "", *before: Event, said: str = "", **about: Any) -> Rank:
-    """A process that an exception has ended."""
+def failed(error: str = "", message: str = "", *before: Event, stderr: str = "", **about: Any) -> Rank:
+    """Return a process that an exception has ended."""
     end = [event("End", **{"code": 1, "inner": 1, "error": error, "message": message, **about})] if error else []
-    return Rank(1, (*before, *end), "", said)
+    return Rank(1, (*before, *end), "", stderr)
 
 
 def verdict(alone: Rank, *ranks: Rank, plan: Plan = PLAN, stopped: str = "", **more: Any) -> Verdict:
-    """What is judged of one process and of several, or of one that has failed already."""
+    """Return the verdict on one process and several, or on one that has already failed."""
     one, several = Run((alone,), 10.0, ""), Run(ranks, 300.0, stopped)
     return judge(plan, one, several if ranks else one, **more)
 
 
-def trains(*told: Event, **more: Any) -> Verdict:
-    """What is judged of processes that train as one does, which tells something besides."""
-    return verdict(rank(*TWO, *told), *each("a", "b"), **more)
+def trains(*events: Event, **more: Any) -> Verdict:
+    """Return the verdict on processes that train as one process does. That process also has the given events."""
+    return verdict(rank(*TWO, *events), *each("a", "b"), **more)
 
 
 def answers(judged: Verdict) -> dict[str, Row]:
@@ -68,7 +68,7 @@ def answers(judged: Verdict) -> dict[str, Row]:
 
 
 def written(row: Row) -> str:
-    """The state of an answer, and what it says, each place behind its line."""
+    """Return the state and the text of an answer, and each place after its line."""
     return "; ".join((row.state.value, row.measured, *(f"{place.line}: {place.text}" for place in row.places)))
 
 
@@ -108,7 +108,7 @@ def programs(command: str) -> list[Rank]:
     return [rank(event("Program", 3, command=command))] * 2
 
 
-#: For each question: what one process tells, several processes, and the answer.
+#: For each question: the events of one process, several processes, and the answer.
 ANSWERS = [
     (ROWS, TWO, each("a b", "c d"), "fault; 2 samples in one process, 4 in 2; 2: step 1"),
     (ROWS, TWO, each("a", "a"), "fault; 2 samples, but only 1 distinct ones; one process has 2; 2: "),
@@ -195,7 +195,7 @@ def test_answers(asked: str, alone: list[Event], ranks: list[Rank], answer: str)
     ("again", "prepared", "state"), [("y z", "pp", State.NOTE), ("a b", "pp", State.FAULT), ("y z", "pq", State.FAULT)]
 )
 def test_rows_may_be_others_each_time(again: str, prepared: str, state: State) -> None:
-    """Where one process has other rows in its second run, and all processes of the job prepared the same."""
+    """This applies if one process has other rows in its second run, and all processes of the job prepared the same."""
     ranks = [rank(*trained(row, rows=name)) for row, name in zip("cd", prepared, strict=True)]
     assert verdict(rank(*TWO), *ranks).has_other_rows
     judged = verdict(rank(*TWO), *ranks, again=Run((rank(*trained(again)),), 1.0, ""))
@@ -231,28 +231,28 @@ def test_what_is_evaluated_is_compared() -> None:
     def evaluated(*rows: str) -> list[Rank]:
         return [rank(*trained(row), event("OtherRows", rows=[*own])) for row, own in zip(("a", "b"), rows, strict=True)]
 
-    alone, said = (
+    alone, message = (
         rank(*TWO, event("OtherRows", rows=["x", "y", "z"])),
         "3 rows are evaluated in one process, 2 of these in 2",
     )
     assert answers(verdict(alone, *evaluated("xy", "zx")))[LOSSES].state is State.GOOD
-    assert f"fault; {said}; 2: " in written(answers(verdict(alone, *evaluated("x", "y")))[LOSSES])
+    assert f"fault; {message}; 2: " in written(answers(verdict(alone, *evaluated("x", "y")))[LOSSES])
     plan = replace(PLAN, text=f"{PLAN.text}args(dataloader_drop_last = True)\n")
     dropped = answers(verdict(alone, *evaluated("x", "y"), plan=plan))[LOSSES]
-    assert written(dropped) == f"note; {said}: rows that do not fill a batch of all processes are dropped"
+    assert written(dropped) == f"note; {message}: rows that do not fill a batch of all processes are dropped"
 
 
 def test_a_message_of_a_run_does_not_name_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "2-processes"
     (folder / "logs").mkdir(parents=True)
-    said = f"No {folder}/work/rows.csv in {folder}/work, {folder}/tmp/a, {folder}/home/.cache or {tmp_path}/hub"
-    (folder / "logs" / "0.err").write_text(said)
+    message = f"No {folder}/work/rows.csv in {folder}/work, {folder}/tmp/a, {folder}/home/.cache or {tmp_path}/hub"
+    (folder / "logs" / "0.err").write_text(message)
     job: Any = subprocess.Popen(["true"], start_new_session=True)
     (ended,) = Started([job], folder / "logs").ended(9, lambda _: None).ranks
     assert ended.stderr == f"No rows.csv in ., /tmp/a, ~/.cache or {tmp_path}/hub"
 
 
-#: A process has trained, and one of two others has; what the other one ends with is judged.
+#: One process has trained, and so has one of two others. The verdict depends on how the last one ends.
 ONE_HAS_ENDED = (rank(*trained("a / b")), rank(*trained("a")))
 MADE = event("Made", name="me/rows")
 CLONE = event("Clone", address="https://x/OuteTTS", folder="OuteTTS", there=False)
@@ -260,7 +260,7 @@ ABSENT = (*(event("StandIn", name=name, package=True) for name in ("outetts", "w
 
 
 @pytest.mark.parametrize(
-    ("ranks", "code", "told"),
+    ("ranks", "code", "message"),
     [
         ([failed("NameError", "x")], 1, "the notebook's own fault: train.py:1: NameError: x"),
         ([failed("UnboundLocalError", "x")], 1, "even one process fails"),
@@ -278,19 +278,19 @@ ABSENT = (*(event("StandIn", name=name, package=True) for name in ("outetts", "w
             "3: MaxRetryError; --trust lets it reach a.b",
         ),
         (
-            [failed("", said="MemoryError: no more\nLoading:  50%|##  | 4/9\rLoading: 100%|####| 9/9")],
+            [failed("", stderr="MemoryError: no more\nLoading:  50%|##  | 4/9\rLoading: 100%|####| 9/9")],
             2,
             "MemoryError: no more",
         ),
-        ([failed("", said="Traceback\nKeyError: 'steps'\n")], 2, "not of the script: KeyError: 'steps'"),
+        ([failed("", stderr="Traceback\nKeyError: 'steps'\n")], 2, "not of the script: KeyError: 'steps'"),
         ([rank(), rank(), rank()], 2, "no training began"),
     ],
 )
-def test_what_ends_a_process(ranks: list[Rank], code: int, told: str) -> None:
+def test_what_ends_a_process(ranks: list[Rank], code: int, message: str) -> None:
     judged = verdict(*ranks)
     found = judged.obstacle
     assert judged.code == code
-    assert told in (f"{found.line}: {found.text}" if found else report.headline(judged))
+    assert message in (f"{found.line}: {found.text}" if found else report.headline(judged))
 
 
 def test_what_takes_too_long_is_an_obstacle() -> None:
@@ -307,7 +307,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "told"),
+    ("process", "advice"),
     [
         (failed("ModuleNotFoundError", "No module named 'x'"), "pip install x"),
         (failed("KeyError", "x", MADE), "--data FILE"),
@@ -330,12 +330,12 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         (failed("TypeError", "f() got an unexpected keyword argument 'x'"), "--versions notebook"),
         (failed("FileNotFoundError", "No such file or directory: 'rows.zip'"), "put rows.zip beside the script"),
         (failed("OSError", "liba.so.1: cannot open shared object file"), "install the system library liba"),
-        # What a library refuses, another version may take.
+        # Another version may accept what a library refuses.
         (failed("ValueError", "x", MADE, library="trl"), "--versions notebook"),
         (failed("TypeError", "x", MADE), "--versions notebook"),
         (failed("KeyError", "x", MADE, library="trl"), "--data"),
         (failed("ValueError", "x", MADE), "--data"),
-        # What is absent is named where the failure rests on it.
+        # What is absent is named if the failure depends on it.
         (failed("StopIteration", "", *ABSENT, rests=["outetts"]), "git clone https://x/OuteTTS OuteTTS"),
         (failed("StopIteration", "", *ABSENT, rests=["whisper"]), "pip install openai-whisper, or"),
         (failed("StopIteration", "", *ABSENT, rests=["datasets"]), "--data FILE"),
@@ -346,21 +346,21 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
         ),
     ],
 )
-def test_an_obstacle_says_what_to_give(process: Rank, told: str) -> None:
+def test_an_obstacle_says_what_to_give(process: Rank, advice: str) -> None:
     text = f"{PLAN.text}# rows.py holds what makes them\n"
-    plan = replace(PLAN, text=text, other_versions=("trl<1",) * ("--" in told))
+    plan = replace(PLAN, text=text, other_versions=("trl<1",) * ("--" in advice))
     judged = verdict(process, plan=plan)
-    said = report.headline(judged)
+    headline = report.headline(judged)
     assert judged.code == 2
-    assert told in said
-    assert "gdown" not in said
-    assert len(said) < 250
+    assert advice in headline
+    assert "gdown" not in headline
+    assert len(headline) < 250
 
 
 def test_what_is_beyond_a_rehearsal_is_named() -> None:
     plan = replace(PLAN, text="from snac import SNAC\nmodel = load('a', trust_remote_code = True)\n")
-    said = "not rehearsed: code of a model's repository (trust_remote_code), audio codecs (TypeError: no infer)"
-    assert report.headline(verdict(failed("TypeError", "no infer"), plan=plan)) == f"could not be rehearsed: {said}"
+    message = "not rehearsed: code of a model's repository (trust_remote_code), audio codecs (TypeError: no infer)"
+    assert report.headline(verdict(failed("TypeError", "no infer"), plan=plan)) == f"could not be rehearsed: {message}"
     assert report.headline(trains(plan=plan)) == "ready: 2 processes train as one does"
 
 
@@ -388,6 +388,6 @@ def test_what_is_real_is_said() -> None:
 
 def test_json_tells_the_same() -> None:
     judged = verdict(rank(*TWO), *(rank(*trained(row), WRITES) for row in "ab"))
-    told = json.loads(report.as_json(judged))
-    assert told["code"] == judged.code == 1
-    assert [row["asked"] for row in told["questions"] if row["state"] == "fault"] == [WRITER, AFTER]
+    parsed = json.loads(report.as_json(judged))
+    assert parsed["code"] == judged.code == 1
+    assert [row["asked"] for row in parsed["questions"] if row["state"] == "fault"] == [WRITER, AFTER]

@@ -1,4 +1,4 @@
-"""The sets of versions: within Unsloth's bounds, and the same wherever they are named."""
+"""The sets of versions are within Unsloth's bounds, and the same wherever they are named."""
 
 from __future__ import annotations
 

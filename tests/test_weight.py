@@ -1,8 +1,8 @@
-"""Hold the weight of each room of the package at what it is; it only falls.
+"""Limit the weight of each room of the package to its current value. A limit only falls.
 
-Weight is the number of names, operators, numbers and strings in the code. Comments and docstrings weigh nothing, and
-denser lines weigh the same. `python -m tests.test_weight` lowers the numbers in tests/weight.json to
-what the rooms weigh now, and raises none.
+Weight is the number of names, operators, numbers and strings in the code. Comments and docstrings have no weight, and
+denser lines weigh the same. `python -m tests.test_weight` lowers the numbers in tests/weight.json to the current
+weights of the rooms, and raises none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WEIGHING = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 
 
 def weight(source: str) -> int:
-    """How many tokens of a module weigh something."""
+    """Return the number of tokens of a module that have weight."""
     free: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -34,7 +34,7 @@ def weight(source: str) -> int:
 
 
 def rooms() -> Counter[str]:
-    """What each room weighs; the modules beside the folders are one."""
+    """Return the weight of each room. The modules beside the folders are one room."""
     found: Counter[str] = Counter()
     for path in sorted((ROOT / "nb2ddp").rglob("*.py")):
         found["/".join(path.relative_to(ROOT).parts[:-1][:2])] += weight(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def test_no_room_grows() -> None:
         if now > allowed.get(room, 0)
     ]
     assert not heavier, (
-        "\n".join(heavier) + "\nTake as much away elsewhere in the room. If the change needs the code, raise the number"
+        "\n".join(heavier) + "\nRemove as much elsewhere in the room. If the change needs the code, raise the number"
         " in tests/weight.json, and name in the commit message the notebooks that it changes."
     )
 

@@ -1,4 +1,4 @@
-"""What is tested is the working tree, whatever else is installed or lies in it."""
+"""The tests use the working tree, whatever else is installed or is in it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What converted scripts do on real GPUs, beside what a user would run instead: `python -m benchmarks.gpu`."""
+"""Compare converted scripts on real GPUs with what a user would run instead: `python -m benchmarks.gpu`."""

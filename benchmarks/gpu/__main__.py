@@ -1,8 +1,8 @@
-"""Measure what is missing: `python -m benchmarks.gpu`.
+"""Measure the missing results: `python -m benchmarks.gpu`.
 
-Builds the models and the data in the folder `--work`, converts the notebooks, runs every job of `kinds.py` whose result
-is missing or failed, as many at a time as there are GPUs for, and writes the results after each. Needs as many GPUs as
-a job has processes, the `train` extra, and no network.
+This builds the models and the data in the folder `--work`, converts the notebooks, and runs every job of `kinds.py`
+whose result is missing or failed. It runs as many jobs at a time as there are GPUs for, and writes the results after
+each. It needs as many GPUs as a job has processes, the `train` extra, and no network.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> int:
         with ThreadPoolExecutor(max(1, free.qsize())) as pool:
             runs = [pool.submit(measure, job, hub, options, free) for job in wanted if job.gpus == gpus]
         for one in runs:
-            one.result()  # raises what it raised
+            one.result()  # raises the exception of the run
     done = results.read(options.results)
     missing = [job.key for job in wanted if is_missing(job, done)]
     print("missing or failed:", *(missing or ["none"]))

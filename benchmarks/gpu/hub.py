@@ -1,8 +1,8 @@
 """Models of real size with random weights, and the data they train on: `python -m benchmarks.gpu.hub FOLDER NAME ...`.
 
 `transformers` and `datasets` read an id such as "bench/Llama-3B" from the folder of that name below the working
-directory. The sizes are those of the published models of that name; a tokenizer of single bytes makes a text of 2,000
-characters one of 2,000 tokens.
+directory. The sizes are those of the published models of that name. The tokenizer makes one token of each byte, so a
+text of 2,000 characters has 2,000 tokens.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ VISION_TEMPLATE = (
 
 
 def tokens(words: PreTrainedTokenizerFast) -> dict[str, int | None]:
-    """The ids that a model's configuration names."""
+    """Return the token ids that a model's configuration names."""
     return {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
 
 
 def save_causal(folder: Path, family: str, words: PreTrainedTokenizerFast, **sizes: Any) -> None:
-    """A causal language model of these sizes, in bfloat16, drawn from seed 0."""
+    """Save a causal language model of these sizes, in bfloat16, drawn from seed 0."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -104,7 +104,7 @@ def other(folder: Path) -> None:
 
 
 def experts(folder: Path) -> None:
-    """A mixture of experts in the shape of Qwen3's: 32 experts of which 4 see a token, 1.1B parameters."""
+    """Save a mixture of experts in the shape of Qwen3's: 32 experts, of which 4 see a token, 1.1B parameters."""
     words = tokenizer(Model("qwen3", None, "<|im_end|>"))
     sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16}
     routed = {"num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 512, "decoder_sparse_step": 1}
@@ -112,7 +112,7 @@ def experts(folder: Path) -> None:
 
 
 def bert(folder: Path) -> None:
-    """A sentence encoder of the size of all-MiniLM-L6-v2, with mean pooling."""
+    """Save a sentence encoder of the size of all-MiniLM-L6-v2, with mean pooling."""
     import torch
     from sentence_transformers import SentenceTransformer, models
     from transformers import BertConfig, BertModel
@@ -136,7 +136,7 @@ def bert(folder: Path) -> None:
 
 
 def modern_bert(folder: Path) -> None:
-    """A text classifier of ModernBERT's kind, 8 layers of 512."""
+    """Save a text classifier of ModernBERT's kind, with 8 layers of 512."""
     import torch
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
@@ -159,14 +159,14 @@ def modern_bert(folder: Path) -> None:
 
 
 def name_as_published(file: Path) -> None:
-    """Give the vision tower the model's name, as published checkpoints do; Unsloth looks at it."""
+    """Give the vision tower the model's name, as published checkpoints do. Unsloth reads it."""
     config = json.loads(file.read_text())
     config["vision_config"]["model_type"] = config["model_type"]
     file.write_text(json.dumps(config))
 
 
 def qwen_vl(folder: Path) -> None:
-    """A vision-language model in the shape of Qwen2-VL: 6 language layers of 1024, 4 vision layers of 320."""
+    """Save a vision-language model in the shape of Qwen2-VL: 6 language layers of 1024, 4 vision layers of 320."""
     import torch
     from transformers import (
         Qwen2VLConfig,
@@ -211,7 +211,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
 
 
 def text(rng: random.Random, low: int, high: int) -> str:
-    """Made-up sentences, between `low` and `high` characters of them."""
+    """Return made-up sentences of `low` to `high` characters in all."""
     length, parts = rng.randint(low, high), [sentences(rng)]
     while sum(map(len, parts)) + len(parts) < length:
         parts.append(sentences(rng))
@@ -219,7 +219,7 @@ def text(rng: random.Random, low: int, high: int) -> str:
 
 
 def mixed(rng: random.Random) -> Row:
-    """Two rows of a hundred are longer than 2,048 tokens, of which a notebook keeps 2,048."""
+    """Return a row. Two of a hundred are longer than 2,048 tokens, of which a notebook keeps 2,048."""
     return {"text": text(rng, 2100, 2400) if rng.random() < 0.02 else text(rng, 60, 700)}
 
 
@@ -228,7 +228,7 @@ def preference(rng: random.Random) -> Row:
 
 
 def picture(rng: random.Random) -> Row:
-    """A small PNG of coloured noise, and what it shows."""
+    """Return a small PNG of coloured noise, and a text about it."""
     import io
 
     from PIL import Image
@@ -239,7 +239,7 @@ def picture(rng: random.Random) -> Row:
     return {"image": {"bytes": data.getvalue(), "path": None}, "text": text(rng, 40, 120)}
 
 
-#: Rows, and how one is made. Of "books" the notebooks keep 2,048 tokens of each row.
+#: The number of rows, and a function that makes one. Of each row of "books", the notebooks keep 2,048 tokens.
 DATASETS: dict[str, tuple[int, Callable[[random.Random], Row]]] = {
     "books": (1200, lambda rng: {"text": text(rng, 2100, 2400)}),
     "essays": (1200, lambda rng: {"text": text(rng, 1800, 2040)}),
@@ -256,7 +256,7 @@ DATASETS: dict[str, tuple[int, Callable[[random.Random], Row]]] = {
 
 
 def build_datasets(root: Path) -> None:
-    """Every data set of `DATASETS` below `root`, as one parquet file."""
+    """Write every data set of `DATASETS` below `root`, as one parquet file each."""
     from datasets import Dataset, Features, Image, Value
 
     for name, (count, row) in DATASETS.items():

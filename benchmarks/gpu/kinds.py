@@ -1,4 +1,4 @@
-"""What is measured: each kind of training, the notebook it is, and on how many GPUs it runs."""
+"""The trainings to measure: each kind, its notebook, and the numbers of GPUs on which it runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a kind, what runs, and on how many GPUs.
+    """One run: a kind, a variant, and the number of GPUs.
 
-    What runs is `notebook`, the notebook's own code as nbconvert exports it without its magics, started by
-    `accelerate launch` on several GPUs; `converted`, what nb2ddp writes with the notebook's split of the batch;
-    `script`, what it writes by default; or `by_hand`, the same training with transformers, PEFT and TRL alone.
+    The variant is `notebook`, the notebook's own code as nbconvert exports it without its magics, started by
+    `accelerate launch` on several GPUs; `converted`, the script of nb2ddp with the notebook's split of the batch;
+    `script`, its default script; or `by_hand`, the same training with transformers, PEFT and TRL alone.
     """
 
     kind: str
@@ -24,7 +24,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Its name in the results."""
+        """The name of the run in the results."""
         return f"{self.kind}/{self.variant}/{self.gpus}"
 
 
@@ -35,23 +35,23 @@ CHOICES = tuple((variant, gpus) for variant in ("notebook", "script", "by_hand")
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of training: a notebook with some of its settings replaced, and what trains there."""
+    """One kind of training: a notebook with some of its settings replaced, and the model that it trains."""
 
     title: str
     notebook: str
     model: str  # below "bench/"
     settings: Mapping[str, str] = field(default_factory=dict)  # a name in the notebook -> its value, as code
     runs: tuple[tuple[str, int], ...] = ALL
-    chance: str = ""  # why its losses may differ between runs, "" where they must not
-    timed: bool = False  # its runs have their GPUs for themselves
-    steps: int = 0  # after which a training stops, 0 for the notebook's own number
-    seconds: int = 60  # about what one GPU takes, to fit runs into a time limit
+    chance: str = ""  # why its losses may differ between runs, or "" if they must not
+    timed: bool = False  # no other run uses the GPUs of its runs
+    steps: int = 0  # after which a training stops, or 0 for the notebook's own number
+    seconds: int = 60  # approximate time on one GPU, to fit runs into a time limit
 
 
 #: Rows of one length, so that no process waits for another's longer ones.
 EVEN = {"dataset": 'load_dataset("bench/books", split = "train")'}
 TINY = {"model_name": '"bench/Llama-small"', "max_seq_length": "512"}
-#: Rows of mixed length, long enough a training for the script to choose its settings.
+#: Rows of mixed length, in a training that is long enough for the script to choose its settings.
 MIXED = {"model_name": '"bench/Qwen-7B"', "dataset": 'load_dataset("bench/mixed", split = "train")', "max_steps": "180"}
 
 KINDS: dict[str, Kind] = {
@@ -147,5 +147,5 @@ KINDS: dict[str, Kind] = {
 
 
 def jobs() -> list[Job]:
-    """Every run, those that others wait for or that take longest first."""
+    """Return every run. Those that others wait for or that take longest come first."""
     return [Job(name, variant, gpus) for name, kind in KINDS.items() for variant, gpus in kind.runs]

@@ -1,8 +1,8 @@
 """Peak memory of a training step: `python -m benchmarks.gpu.memory --model bench/Llama-3B --precision 4bit ...`.
 
-One model is loaded once, as the notebooks load it, and trained a few steps with each batch that is asked for. For each
-batch it writes the memory before training and its peak, in bytes as torch's allocator counts, and the run's seconds.
-`--limit 16` lets torch allocate no more than a GPU of 16 GB would.
+This loads one model once, as the notebooks load it, and trains it for a few steps with each given batch. For each batch
+it writes the memory before training and its peak, in bytes as torch's allocator counts them, and the run's seconds.
+`--limit 16` lets torch allocate no more than the memory of a 16 GB GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORDS = "abcdefgh "
 
 
 def load(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model and its tokenizer, with LoRA adapters unless all weights are trained."""
+    """Return the model and its tokenizer, with LoRA adapters unless all weights are trained."""
     if options.kind == "embeddings":
         model = unsloth.FastSentenceTransformer.from_pretrained(options.model, max_seq_length=512)
         names = ["query", "key", "value", "dense"]
@@ -60,7 +60,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def lengths(rows: int, tokens: str) -> list[int]:
-    """How many tokens each row has: `2048`, or `128-2048` for rows between, one of the longest in each step."""
+    """Return the token count of each row: `2048`, or `128-2048` for a range, with one longest row in each step."""
     low, _, high = tokens.rpartition("-")
     rng = random.Random(0)
     count = rows * STEPS * WORLD_SIZE
@@ -68,12 +68,12 @@ def lengths(rows: int, tokens: str) -> list[int]:
 
 
 def text(length: int, rng: random.Random) -> str:
-    """A text of so many characters; the tokenizer makes a token of each."""
+    """Return a text of `length` characters. The tokenizer makes one token of each."""
     return "".join(rng.choices(WORDS, k=max(1, length)))
 
 
 def dataset(options: argparse.Namespace, rows: int, tokens: str) -> Any:
-    """Rows of this kind of training."""
+    """Return rows for this kind of training."""
     from datasets import Dataset
     from PIL import Image
 
@@ -104,7 +104,7 @@ def dataset(options: argparse.Namespace, rows: int, tokens: str) -> Any:
 
 
 def trainer_of(model: Any, tokenizer: Any, rows: int, tokens: str, options: argparse.Namespace) -> Any:
-    """The trainer of this kind."""
+    """Return the trainer for this kind of training."""
     longest = int(tokens.rpartition("-")[2])
     data = dataset(options, rows, tokens)
     common = {
@@ -158,7 +158,7 @@ def trainer_of(model: Any, tokenizer: Any, rows: int, tokens: str, options: argp
 
 
 def train(model: Any, tokenizer: Any, rows: int, tokens: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Train a few steps of `rows` rows of `tokens` tokens, with checkpointing or, as a script does it, without."""
+    """Train a few steps of `rows` rows of `tokens` tokens, with checkpointing or, as a script does, without it."""
     gpu = torch.cuda.is_available()
     trainer = trainer_of(model, tokenizer, rows, tokens, options)
     if not options.checkpointing and options.kind != "embeddings":

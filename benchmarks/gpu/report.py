@@ -1,7 +1,8 @@
 """Print the tables of the results and draw the figure: `python -m benchmarks.gpu.report`.
 
-Seconds a step of each kind, for what a user may start on one, two and four GPUs; and how far the losses of two and four
-GPUs are from those of one. The figure shows the samples a second of the kinds with rows of mixed length.
+The tables list the seconds per step of each kind, for each variant that a user may start on one, two and four GPUs, and
+how far the losses of two and four GPUs are from those of one. The figure shows the samples per second of the kinds with
+rows of mixed length.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Runs = dict[str, Facts]
 
 
 def good(runs: Runs, job: Job) -> Facts | None:
-    """What a job did, if it ended with code 0, or its time limit ended it after its first steps."""
+    """Return the facts of a job if it ended with code 0, or if its time limit ended it after its first steps."""
     run = runs.get(job.key)
     return run if run and (not run["exit_code"] or (run["exit_code"] == 124 and step_times(run))) else None
 
@@ -30,7 +31,7 @@ def samples_a_step(run: Facts, gpus: int) -> int:
 
 
 def speed(runs: Runs) -> str:
-    """Seconds a step, and in brackets how many times as fast as the notebook, or the first variant, on one GPU."""
+    """Return the seconds per step; in brackets, the speed relative to the notebook, or first variant, on one GPU."""
     rows = []
     for name, kind in KINDS.items():
         base = None
@@ -48,7 +49,7 @@ def speed(runs: Runs) -> str:
 
 
 def agreement(runs: Runs) -> str:
-    """The largest difference of a loss between one GPU and two or four."""
+    """Return the largest difference of a loss between one GPU and two or four."""
     rows = []
     for name, kind in KINDS.items():
         for variant, gpus in kind.runs:
@@ -61,7 +62,7 @@ def agreement(runs: Runs) -> str:
 
 
 def draw(runs: Runs, file: Path) -> None:
-    """Bars of samples a second, by what runs and on how many GPUs."""
+    """Draw bars of samples per second, by variant and number of GPUs."""
     from matplotlib import pyplot
 
     figure, places = pyplot.subplots(1, 2, figsize=(9, 3.4))

@@ -12,11 +12,11 @@ from typing import Any
 
 Facts = dict[str, Any]
 PACKAGES = ("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "accelerate", "peft", "bitsandbytes", "datasets")
-WARM_UP = 5  # steps that are left out where a steady speed is asked for: kernels are compiled and chosen in them
+WARM_UP = 5  # steps that a steady speed leaves out, because kernels are compiled and chosen in them
 
 
 def read(file: Path) -> dict[str, Facts]:
-    """Every run of a results file, by its key; none where there is no file."""
+    """Return every run of a results file by its key, or none if there is no file."""
     return dict(json.loads(file.read_text())["runs"]) if file.exists() else {}
 
 
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def gpu_name() -> str:
-    """The first GPU's name, as its driver says it."""
+    """Return the first GPU's name, as its driver reports it."""
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"]
     try:
         return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
@@ -49,34 +49,34 @@ def gpu_name() -> str:
 
 
 def losses(facts: Facts) -> list[list[float]]:
-    """The logged losses of each training."""
+    """Return the logged losses of each training."""
     return [[step["loss"] for step in training["steps"]] for training in facts["trainings"]]
 
 
 def durations(training: Facts) -> list[float]:
-    """Seconds of each step of a training, from the second on: a step is logged when it ends."""
+    """Return the seconds of each step of a training, from the second on: a step is logged when it ends."""
     at = [step["at"] for step in training["steps"]]
     return [later - earlier for earlier, later in itertools.pairwise(at)]
 
 
 def step_times(facts: Facts) -> list[float]:
-    """Seconds of each step of the first training, without its first steps."""
+    """Return the seconds of each step of the first training, without its first steps."""
     return durations(facts["trainings"][0])[WARM_UP - 1 :]
 
 
 def step_time(facts: Facts) -> float:
-    """The median of `step_times`."""
+    """Return the median of `step_times`."""
     return median(step_times(facts))
 
 
 def difference(one: Facts, other: Facts) -> float:
-    """The largest difference between the losses of two runs, at the same step of the same training."""
+    """Return the largest difference between the losses of two runs, at the same step of the same training."""
     pairs = zip(losses(one), losses(other), strict=True)
     return max(abs(a - b) for first, second in pairs for a, b in zip(first, second, strict=False))
 
 
 def summary(facts: Facts) -> str:
-    """First and last loss of each training; the last words of a run that failed."""
+    """Return the first and last loss of each training, or the end of the output of a run that failed."""
     if facts["exit_code"]:
         return str(facts["said"])[-1500:]
     return "; ".join(f"loss {each[0]:.4f} to {each[-1]:.4f}" for each in losses(facts) if each)

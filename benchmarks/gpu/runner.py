@@ -1,4 +1,4 @@
-"""Run one job on its GPUs and say what happened."""
+"""Run one job on its GPUs and report what happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = SITE.parents[2]
 
 
 def events_of(file: Path) -> list[list[Facts]]:
-    """The events of each training that a process wrote down."""
+    """Return the events of each training that a process recorded."""
     trainings: list[list[Facts]] = []
     for line in file.read_text().splitlines() if file.exists() else ():
         event = json.loads(line)
@@ -40,7 +40,7 @@ def only(events: Sequence[Facts], name: str) -> list[Facts]:
 
 
 def rows_seen(ends: Sequence[Facts]) -> Facts:
-    """How many rows the processes trained on together, and a hash of which."""
+    """Return the number of rows that the processes trained on together, and a hash of these rows."""
     rows = [row for end in ends for batch in end["fetched"][: end["micro_batches"]] for row in batch]
     return {
         "rows": len(rows),
@@ -49,7 +49,7 @@ def rows_seen(ends: Sequence[Facts]) -> Facts:
 
 
 def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
-    """One training as its processes wrote it down; times are in seconds after the launch."""
+    """Return one training as its processes recorded it. Times are in seconds after the launch."""
     main = ranks[0]
     begin, ends = main[0], [end for events in ranks for end in only(events, "end")]
     kept = ("step", "loss", "grad_norm", "reward", "reward_std")
@@ -73,7 +73,7 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
 
 
 def without_folders(text: str, work: Path) -> str:
-    """`text` with files named as they are below the working directory or a folder that Python imports from."""
+    """Return `text` with files named relative to the working directory or a folder that Python imports from."""
     for folder in sorted((str(work), *sys.path), key=len, reverse=True):
         text = text.replace(f"{folder}/", "") if folder else text
     return text
@@ -90,12 +90,12 @@ def environment(folder: Path, devices: Sequence[str], mark: str, steps: int) -> 
         "BENCH_STEPS": str(steps),
         "BENCH_FOLDER": str(folder / "events"),
         "BENCH_RUN": mark,
-        "PYTHONFAULTHANDLER": "1",  # say where every thread stands when a run is aborted
+        "PYTHONFAULTHANDLER": "1",  # print the stack of every thread when a run is aborted
     }
 
 
 def running(mark: str) -> dict[int, str]:
-    """The processes that carry `mark` in their environment, with their command lines."""
+    """Return the processes that have `mark` in their environment, with their command lines."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def running(mark: str) -> dict[int, str]:
 
 
 def stop(mark: str) -> None:
-    """End every process that carries `mark`; Python ones say first where each of their threads stands.
+    """End every process that has `mark` in its environment. Python processes first print the stacks of their threads.
 
     A launcher's workers are sessions of their own: ending its process group would leave them behind.
     """
@@ -120,8 +120,8 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
     """Run a job in the new folder `folder`, with the models and data of `hub` in its working directory.
 
     Args:
-        devices: the GPUs it may see, as many as it has processes.
-        timeout: seconds after which it is killed.
+        devices: the GPUs that the job may see, as many as it has processes.
+        timeout: seconds after which the job is killed.
     """
     work, mark = folder / "work", uuid.uuid4().hex
     command = write(job, work)
@@ -152,7 +152,7 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
     if left:
         stop(f"BENCH_RUN={mark}")
     by_rank = [events_of(folder / "events" / f"{rank}.jsonl") for rank in range(job.gpus)]
-    said = without_folders((folder / "log.txt").read_text(errors="replace"), work)
+    output = without_folders((folder / "log.txt").read_text(errors="replace"), work)
     facts: Facts = {
         "command": " ".join(command),
         "script": script,
@@ -160,9 +160,9 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
         "seconds": round(took, 2),
         "left_running": left,
         "trainings": [training(ranks, start) for ranks in zip(*by_rank, strict=False)],
-        "warnings": sorted({line for line in said.splitlines() if "Warning" in line or "[W" in line})[:20],
+        "warnings": sorted({line for line in output.splitlines() if "Warning" in line or "[W" in line})[:20],
     }
     if code:
-        facts["said"] = said[-12000:]
+        facts["said"] = output[-12000:]
     shutil.rmtree(work, ignore_errors=True)
     return facts

@@ -16,17 +16,17 @@ from nb2ddp.options import Options
 
 
 def setting(name: str) -> str:
-    """The pattern of `name = ` at the start of a line."""
+    """Return the pattern of `name = ` at the start of a line."""
     return rf"^ *{re.escape(name)} = "
 
 
 def replace(text: str, name: str, value: str) -> str:
-    """`text` with its first line `name = ...` set to `value`, which is code; unchanged if there is none."""
+    """Return `text` with its first line `name = ...` set to `value`, which is code, or unchanged if there is none."""
     return re.sub(rf"(?m)({setting(name)})[^#\n]+?(?=,?\s*(?:#|$))", lambda found: found[1] + value, text, count=1)
 
 
 def notebook(name: str) -> Any:
-    """The notebook of a kind, with the kind's settings.
+    """Return the notebook of a kind, with the kind's settings.
 
     Raises:
         ValueError: a setting is not in the notebook.
@@ -45,13 +45,13 @@ def notebook(name: str) -> Any:
 
 
 def exported(book: Any) -> str:
-    """A notebook as nbconvert exports it, without the lines that only IPython runs."""
+    """Return a notebook as nbconvert exports it, without the lines that only IPython runs."""
     text, _ = PythonExporter(exclude_input_prompt=True).from_notebook_node(book)
     return "\n".join(line for line in text.split("\n") if not line.startswith("get_ipython()"))
 
 
 def by_hand(kind: Kind) -> str:
-    """The training of a kind with transformers, PEFT and TRL alone, with the kind's settings."""
+    """Return the training of a kind with transformers, PEFT and TRL alone, with the kind's settings."""
     text = (NOTEBOOKS / "by_hand.py").read_text()
     for name, value in kind.settings.items():
         text = replace(text, name, value)
@@ -59,7 +59,7 @@ def by_hand(kind: Kind) -> str:
 
 
 def script_hash(folder: Path) -> str:
-    """A hash of the script that `write` wrote into `folder`."""
+    """Return a hash of the script that `write` wrote into `folder`."""
     return hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()[:16]
 
 

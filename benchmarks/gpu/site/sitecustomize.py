@@ -1,7 +1,7 @@
-"""Loaded by Python itself at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
+"""Python itself loads this at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
 
-It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and ends a training after
-$BENCH_STEPS steps, if that is not 0; it changes nothing else.
+It records what the process does in "$BENCH_FOLDER/RANK.jsonl", one JSON object a line. It ends a training after
+$BENCH_STEPS steps, if that is not 0, and changes nothing else.
 
 Events of a training, in order: "begin"; "step" for each logged step, with the time after the GPU has finished it; "end"
 with the peak memory, the indices of the rows that were fetched, the number of micro-batches and a hash of the weights.
@@ -33,7 +33,7 @@ def write(event: str, **facts: Any) -> None:
 
 
 def hash_of(model: Any) -> str:
-    """A hash of every weight that is trained."""
+    """Return a hash of all trained weights."""
     import torch
 
     digest = hashlib.sha256()
@@ -45,7 +45,7 @@ def hash_of(model: Any) -> str:
 
 
 def record_training(callbacks: ModuleType) -> None:
-    """Follow the events that a trainer hands to its callbacks."""
+    """Record the events that a trainer passes to its callbacks."""
     handler = callbacks.CallbackHandler
     original = handler.call_event
 
@@ -86,7 +86,7 @@ def end_of_training(model: Any) -> None:
 
 
 def record_fetches(module: ModuleType) -> None:
-    """Follow which rows a data loader takes from its data set."""
+    """Record which rows a data loader takes from its data set."""
     fetcher = module._MapDatasetFetcher
     original = fetcher.fetch
 

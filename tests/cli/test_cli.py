@@ -39,18 +39,18 @@ class TestOneNotebook:
         compile(read("out/train.py"), "train.py", "exec")
 
     @pytest.mark.parametrize(
-        ("reads", "said"),
+        ("reads", "message"),
         [
             (["KEY"], "train.py needs KEY (cell 1)"),
             (["KEY", "open"], "train.py needs KEY (cell 1) and rows.csv beside it (cell 2)"),
             (["KEY", "open", "ID"], "train.py needs KEY (cell 1), rows.csv beside it (cell 2) and ID (cell 3)"),
         ],
     )
-    def test_says_what_the_script_needs(self, command: Command, reads: list[str], said: str) -> None:
+    def test_says_what_the_script_needs(self, command: Command, reads: list[str], message: str) -> None:
         read = {"open": 'rows = open("rows.csv").read()'}
         cells = [read.get(name, f'import os\nvalue = os.environ["{name}"]') for name in reads]
         write("a.ipynb", *cells, *CELLS)
-        assert said in command("a.ipynb", "train.py").stderr.splitlines()
+        assert message in command("a.ipynb", "train.py").stderr.splitlines()
 
     def test_a_second_run_touches_nothing(self, command: Command) -> None:
         write("a.ipynb")

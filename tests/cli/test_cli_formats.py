@@ -1,4 +1,4 @@
-"""Findings for programs, and what the notebook says against them."""
+"""Findings in formats for programs, and comments of the notebook that suppress findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.command import Command, read
 from tests.notebooks import CELLS, code, document, markdown, write
 
 SCHEMA = Path(__file__).parents[2] / "fixtures" / "sarif" / "sarif-2.1.0.json"
-#: Cell 3 holds a warning in its line 2.
+#: Line 2 of cell 3 causes a warning.
 WARNING = (
     markdown("# Title"),
     CELLS[1],

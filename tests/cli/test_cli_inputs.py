@@ -1,4 +1,4 @@
-"""Every form of a notebook, wherever the command takes one."""
+"""Every form of a notebook, wherever the command accepts one."""
 
 from __future__ import annotations
 

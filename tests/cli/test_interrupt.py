@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command with a line, at whatever moment it is pressed."""
+"""Ctrl-C ends the command with one line, whenever it is pressed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-#: Writes a line to standard error once a handler of SIGINT stands.
+#: Writes a line to standard error as soon as a SIGINT handler is installed.
 _SAYS_WHEN = """
 import os, signal
 before = signal.signal

@@ -1,4 +1,4 @@
-"""Every line that a conversion prints is typed as it stands: programs that stand in check what they are given."""
+"""Every line that a conversion prints runs unchanged; stand-in programs check their arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.command import Command, read
 from tests.notebooks import CELLS, write
 
 TWO = "--machines 2 --gpus 2"
-#: What is asked for, and the programs that the lines run, in order.
+#: Options of a conversion, and the programs that the printed lines run, in order.
 CASES = {
     "accelerate": ("", "torchrun accelerate"),
     "accelerate-one": ("--gpus 1", "torchrun accelerate"),
@@ -37,7 +37,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def printed(stderr: str) -> list[str]:
-    """The commands in what a conversion prints."""
+    """Return the commands in the output of a conversion."""
     return [line.split(" with: ", 1)[1] for line in stderr.splitlines() if " with: " in line]
 
 
@@ -55,8 +55,8 @@ def run_lines(options: str, script: str, command: Command, environment: dict[str
     }
     for line in printed(result.stderr):
         done = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
-        said = done.stderr.replace("HF_TOKEN is not set: a step that needs it fails\n", "")
-        assert (done.returncode, said) == (0, "")
+        errors = done.stderr.replace("HF_TOKEN is not set: a step that needs it fails\n", "")
+        assert (done.returncode, errors) == (0, "")
     return Path(environment["LOG"]).read_text().split()
 
 
@@ -67,7 +67,7 @@ def test_each_line_runs_as_it_is_printed(
 ) -> None:
     options, programs = CASES[case]
     ran = run_lines(options, "-o 4/-it's.py", command, environment, tmp_path)
-    installs = [] if case in ("notebook", "uv") else ["pip", "pip"]  # the file, and flash-attn
+    installs = [] if case in ("notebook", "uv") else ["pip", "pip"]  # the requirements file, and flash-attn
     assert sorted(ran) == sorted([*installs, *programs.split()])
 
 
@@ -113,5 +113,5 @@ def test_a_server_takes_a_gpu_that_no_line_trains_on(command: Command) -> None:
     trains = "from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer(model = model, args = GRPOConfig()).train()"
     write("a.ipynb", *CELLS[:2], trains.replace("GRPOConfig()", "GRPOConfig(use_vllm = True)"))
     Path("pyproject.toml").write_text("[tool.nb2ddp]\nvllm-server = true\n")
-    said = command("a.ipynb").stderr
-    assert [line.split()[0] for line in printed(said)] == ["pip", "accelerate"], said
+    output = command("a.ipynb").stderr
+    assert [line.split()[0] for line in printed(output)] == ["pip", "accelerate"], output

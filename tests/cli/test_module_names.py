@@ -1,4 +1,4 @@
-"""A script never has the name of a module: Python would import it in that module's place."""
+"""A script never has the name of a module: Python would import it instead of that module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.command import Command, files
 from tests.notebooks import CELLS, markdown, text, write
 
 TAKEN = ("unsloth", "torch", "wandb", "os", "tokenizers", "statistics", "snac", "my_helper")
-#: Cells that make the last two of them modules.
+#: Cells that make the last two names modules.
 OWN = ("!pip install -q snac==1.2 other", "import os, my_helper as helper", *CELLS)
 
 

@@ -18,7 +18,7 @@ from tests.command import Command
 from tests.notebooks import CELLS, write
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Ends as a launcher does whose job failed.
+#: Ends like a launcher whose job failed.
 TORCHRUN = """
 import os, sys
 
@@ -30,7 +30,7 @@ def main():
 
 
 def package(folder: Path, name: str, version: str, needs: Sequence[str] = (), code: str = "") -> None:
-    """A wheel of one module; with code, also a program torchrun."""
+    """Write a wheel with one module and, if there is code, the program torchrun."""
     about = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
@@ -48,7 +48,7 @@ def package(folder: Path, name: str, version: str, needs: Sequence[str] = (), co
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """That of a machine without a GPU, on which nothing is installed but uv."""
+    """The environment of a machine without a GPU, on which only uv is installed."""
     if (program := uv.found()) is None:
         pytest.skip("uv is not there")
     packages = tmp_path / "packages"
@@ -127,13 +127,13 @@ def test_a_dry_run_prints_the_lines_and_writes_nothing(command: Command) -> None
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "text"),
     [("split-model = true", "\npython a.py\n"), ("vllm-server = true", "start its vLLM server first")],
 )
-def test_settings(setting: str, said: str, command: Command) -> None:
+def test_settings(setting: str, text: str, command: Command) -> None:
     write("a.ipynb")
     Path("pyproject.toml").write_text(f"[tool.nb2ddp]\n{setting}\n")
-    assert said in command("run", "a.ipynb", "--dry-run").output
+    assert text in command("run", "a.ipynb", "--dry-run").output
 
 
 @pytest.mark.parametrize("words", [["nowhere.ipynb"], ["nowhere.ipynb", "--dry-run"], ["."], ["a.ipynb", "b.ipynb"]])

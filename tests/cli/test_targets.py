@@ -1,4 +1,4 @@
-"""Whatever an option that names a file is given, no file that nb2ddp did not write changes."""
+"""No value of an option that names a file makes nb2ddp change a file that it did not write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from click.testing import Result
 from tests.command import Command, read
 from tests.notebooks import write
 
-#: What an option may be given by mistake, below the folder of `_fill`.
+#: Values that an option may get by mistake; the files are in the folder of `_fill`.
 TARGETS = (
     # the notebook, by other names and through links
     "n.ipynb ./away/../n.ipynb sub/../n.ipynb FOLDER/n.ipynb link.ipynb hard.ipynb here/n.ipynb "
-    # what a person has made or edited, or what no file can be
+    # files that a person made or edited, and paths that cannot be written as files
     "other.ipynb mine.py mine.html mine.md data.jsonl model.safetensors pyproject.toml edited.py edited.html "
     "to_mine.md nowhere.html sub mine.md/page.html pipe mine.ipynb.py read_only.html"
 ).split()
-#: Command lines, by the option that they give a target.
+#: Command lines, by the option that gets the target.
 LINES = {
     "OUTPUT": ("n.ipynb", "TARGET"),
     "-o": ("n.ipynb", "-o", "TARGET"),
@@ -29,7 +29,7 @@ LINES = {
 
 
 def _fill(folder: Path, command: Command) -> None:
-    """Make everything that a user may have in a folder."""
+    """Create everything that a user may have in a folder."""
     write(folder / "edited.ipynb")
     assert command("edited.ipynb").exit_code == 0
     (folder / "edited.py").write_text((folder / "edited.py").read_text() + "# mine\n")
@@ -61,7 +61,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _is_clean(result: Result) -> bool:
-    """An error of the command, and no fault of ours."""
+    """Return whether the command ended with an error message and did not crash."""
     return result.exit_code == 2 and isinstance(result.exception, SystemExit) and "Traceback" not in result.output
 
 
@@ -74,7 +74,7 @@ def test_no_target_loses_what_it_holds(command: Command, tmp_path: Path, option:
         result = command(*(given if word == "TARGET" else word for word in LINES[option]))
         after = _hashes(tmp_path)
         assert {name: after.get(name) for name in before} == before, target
-        if option != "-o" or target != "sub":  # a folder is what it takes
+        if option != "-o" or target != "sub":  # -o accepts a folder
             assert _is_clean(result), (target, result.output)
             assert not set(after) - set(before), (target, set(after) - set(before))
         else:

@@ -1,4 +1,4 @@
-"""What the tests on clusters share."""
+"""Fixtures and hooks that the tests on clusters share."""
 
 from __future__ import annotations
 

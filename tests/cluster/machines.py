@@ -1,8 +1,8 @@
-"""Two network namespaces with a cable between them stand for two machines, for tests.
+"""Two network namespaces with a cable between them that represent two machines, for tests.
 
-Processes in them share the file system, as the machines of a cluster do, but reach each other only over the cable:
-what is bound to one machine's own loopback, or started with a wrong address or rank, is not found by the other.
-Needs root and the package iproute2.
+Their processes share the file system, like those of a cluster, but reach each other only over the cable: a machine
+does not find a process of the other one that listens on its own loopback, or has a wrong address or rank. This needs
+root and the package iproute2.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Machine:
 
     @property
     def prefix(self) -> list[str]:
-        """What to write before a command to run it on this machine."""
+        """Return the words before a command that run it on this machine."""
         return ["ip", "netns", "exec", self.namespace]
 
 
 def machines(name: str) -> tuple[Machine, Machine]:
-    """Describe the two machines called `name` (at most 9 characters, for an interface has at most 15)."""
+    """Describe the two machines called `name` (at most 9 characters, because an interface name has at most 15)."""
     first, second = (Machine(f"{name}-{i}", f"10.213.77.{i + 1}", f"{name}-eth{i}") for i in range(2))
     return first, second
 
 
 def missing() -> str | None:
-    """Say in one sentence why there can be no such machines here; None if there can."""
+    """Return a sentence that says why no such machines can be created here; None if they can."""
     if shutil.which("ip") is None:
         return "no network namespaces: ip not found (apt-get install iproute2)"
     if os.geteuid() != 0:
@@ -50,10 +50,10 @@ def missing() -> str | None:
 
 
 def start(name: str) -> tuple[Machine, Machine]:
-    """Make the two machines; nothing of an earlier start of that name may be left.
+    """Create the two machines; nothing may be left of an earlier start with that name.
 
     Raises:
-        subprocess.CalledProcessError: the system refuses; `stderr` says what.
+        subprocess.CalledProcessError: the system refuses; `stderr` says why.
     """
     pair = machines(name)
     for machine in pair:
@@ -69,7 +69,7 @@ def start(name: str) -> tuple[Machine, Machine]:
 
 
 def stop(name: str) -> None:
-    """Remove the two machines, and the cable with them; nothing happens if there are none."""
+    """Remove the two machines and their cable; do nothing if there are none."""
     for machine in machines(name):
         for what in (["netns", "del", machine.namespace], ["link", "del", machine.interface]):
             subprocess.run(["ip", *what], capture_output=True)

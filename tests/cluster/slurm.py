@@ -1,7 +1,7 @@
 """Run a SLURM cluster of two nodes on this host, for tests: munge, one slurmctld and two slurmd.
 
-Needs root and the packages slurm-wlm and munge of Debian or Ubuntu, but neither systemd nor cgroups, an installed
-configuration or the standard ports. All it writes is in FOLDER.
+It needs root and the packages slurm-wlm and munge of Debian or Ubuntu, but no systemd, no cgroups, no installed
+configuration and none of the standard ports. It writes only to the folder of the cluster.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 NODES = ("node0", "node1")
-GPUS = 2  # that each node says it has, so that a job can ask for some as on a real cluster
-#: Debian keeps the daemons where a user's PATH does not look.
+GPUS = 2  # the number that each node reports, so that a job can ask for GPUs as on a real cluster
+#: Debian installs the daemons in folders that are not in a user's PATH.
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
-# Every daemon is told its own files and ports, so that nothing meets an installed cluster. The machine is described
-# as larger than it is (config_overrides), so that two nodes fit; GPUs are devices that every machine has.
+# Every daemon has its own files and ports, so that nothing conflicts with an installed cluster. The configuration
+# describes a larger machine (config_overrides), so that two nodes fit; its GPUs are devices that every machine has.
 SLURM_CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -50,10 +50,10 @@ NodeName={nodes[0]} NodeHostname={nodes[0]} NodeAddr=127.0.0.1 Port={ports[1]} C
 NodeName={nodes[1]} NodeHostname={nodes[1]} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=16 RealMemory=65536 Gres=gpu:{gpus}
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-# Without the flag a job is told of AMD's GPUs as well, for which Unsloth refuses a torch that has none of them.
+# Without the flag SLURM also announces AMD GPUs to a job, and Unsloth then refuses a torch without support for them.
 GRES_CONF = "".join(f"Name=gpu File={file} Flags=nvidia_gpu_env\n" for file in ("/dev/null", "/dev/zero"))
-# A job's processes reach node0 by its name. Nothing else on this host needs to know the names, so the daemons, and
-# the jobs below them, see an /etc/hosts of their own.
+# A job's processes reach node0 by its name. Nothing else on this host needs the names, so the daemons and their jobs
+# have their own /etc/hosts.
 START = """\
 set -e
 mount --bind "$1/hosts" /etc/hosts
@@ -64,11 +64,11 @@ slurmd -N "$3"
 
 
 class ClusterError(RuntimeError):
-    """The cluster did not come up or go down; the message says what is known."""
+    """The cluster did not start or stop; the message contains what is known."""
 
 
 def missing() -> str | None:
-    """Say in one sentence why no cluster can be started here; None if one can."""
+    """Return a sentence that says why no cluster can be started here; None if one can."""
     programs = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "scancel", "unshare")
     absent = [name for name in programs if shutil.which(name, path=SEARCH_PATH) is None]
     if absent:
@@ -81,28 +81,28 @@ def missing() -> str | None:
 
 
 class Cluster:
-    """A cluster whose files are in one folder; it lives as long as nobody stops it.
+    """A cluster whose files are in one folder; it runs until it is stopped.
 
     Args:
-        folder: a short path (a socket in it has at most 107 characters), made if it is missing.
+        folder: a short path (the path of a socket in it has at most 107 characters), created if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: What sbatch and its kin need in their environment.
+        #: The environment variables that sbatch and related programs need.
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
 
     def start(self, seconds: float = 60) -> None:
         """Start the daemons and wait until both nodes take jobs.
 
         Raises:
-            ClusterError: they do not within `seconds`; the cluster is stopped again.
+            ClusterError: they do not take jobs within `seconds`; the cluster is stopped again.
         """
         self._configure()
         munge = [f"--{name}={self.folder}/munge.{name.split('-')[0]}" for name in ("socket", "key-file", "pid-file")]
         munge += [f"--{name}={self.folder}/munge.{name.split('-')[0]}" for name in ("log-file", "seed-file")]
         try:
-            # --force: it may be run as root, and in a folder that other users cannot enter.
+            # --force: allow root, and a folder that other users cannot enter.
             self.call("munged", "--force", *munge)
             self.call("unshare", "--mount", "bash", "-c", START, "start", str(self.folder), *NODES)
             deadline = time.monotonic() + seconds
@@ -116,10 +116,10 @@ class Cluster:
             raise ClusterError(f"{error}\n{logs}") from None
 
     def stop(self, seconds: float = 30) -> None:
-        """Cancel what still runs and stop the daemons; nothing happens if there are none.
+        """Cancel jobs that still run and stop the daemons; do nothing if there are none.
 
         Raises:
-            ClusterError: one of them is still there after `seconds`.
+            ClusterError: one of them still runs after `seconds`.
         """
         deadline = time.monotonic() + seconds
         if (self.folder / "slurmctld.pid").is_file():
@@ -132,13 +132,13 @@ class Cluster:
                 path.unlink(missing_ok=True)
 
     def call(self, *command: str, check: bool = True) -> str:
-        """Run a program of the cluster; return what it printed.
+        """Run a program of the cluster, and return its output.
 
         Raises:
-            ClusterError: it failed, and `check` is set.
+            ClusterError: the program failed, and `check` is set.
         """
         environment = {**os.environ, **self.environment, "PATH": SEARCH_PATH}
-        # The daemons hold on to their standard streams: no pipe, whose end would never come.
+        # A file, because the daemons keep their standard streams open: a pipe would never reach its end.
         with (self.folder / "printed").open("w+") as printed:
             done = subprocess.run(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT

@@ -1,6 +1,6 @@
-"""A job that is told of its time limit goes to the queue again, and ends with the weights of one that had the time.
+"""A job that gets a signal before its time limit is requeued, and ends with the weights of an uninterrupted job.
 
-The batch script gets the signal here that SLURM sends before the limit (`--signal=B:USR1@120`), from scancel.
+Here scancel sends the batch script the signal that SLURM sends before the limit (`--signal=B:USR1@120`).
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ def test_a_job_is_requeued_before_its_time_limit(cluster: Cluster, tmp_path: Pat
     )
     number = submitted.stdout.removeprefix("Submitted batch job ").strip()
 
-    def said(what: str) -> str:
-        found = re.search(rf"\b{what}=(\S+)", cluster.call("scontrol", "show", "job", number))
+    def field(name: str) -> str:
+        found = re.search(rf"\b{name}=(\S+)", cluster.call("scontrol", "show", "job", number))
         return found[1] if found else ""
 
-    told: set[str] = set()
+    signaled: set[str] = set()
 
     def is_over() -> bool:
-        run = said("Restarts")
-        if run not in told and (job / f"begun_{run}").exists():
-            told.add(run)
+        run = field("Restarts")
+        if run not in signaled and (job / f"begun_{run}").exists():
+            signaled.add(run)
             cluster.call("scancel", "--batch", "--signal=USR1", number)
-        if said("JobState") == "PENDING":  # requeued: SLURM would let it wait for two minutes
-            time.sleep(2)  # started in the second in which it was requeued, it ends with "Job credential revoked"
+        if field("JobState") == "PENDING":  # requeued: SLURM would make it wait for two minutes
+            time.sleep(2)  # a job that starts in the second of its requeue ends with "Job credential revoked"
             cluster.call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
-        return said("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+        return field("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
 
     assert wait_for(is_over, SECONDS)
     logs = "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(job.glob("*.log")))
-    assert said("JobState") == "COMPLETED", logs
-    assert said("Restarts") == "2", logs
+    assert field("JobState") == "COMPLETED", logs
+    assert field("Restarts") == "2", logs
     assert "resumes from outputs/checkpoint-" in logs, logs
     assert (job / "weights.txt").read_text() == (whole / "weights.txt").read_text()

@@ -26,7 +26,7 @@ END_SECONDS = 60
 
 
 def submit(job: Job, cluster: Cluster) -> str:
-    """Type the launch line; return the number of the job."""
+    """Run the launch line, and return the number of the job."""
     done = subprocess.run(
         launch_command(job.launch, SCRIPT),
         shell=True,
@@ -40,7 +40,7 @@ def submit(job: Job, cluster: Cluster) -> str:
 
 
 def state(number: str, cluster: Cluster) -> tuple[str, str]:
-    """The state of a job, and its exit code with the signal behind it."""
+    """Return the state of a job, and its exit code followed by the signal."""
     about = cluster.call("scontrol", "show", "job", number)
     return re.findall(r"JobState=(\w+)", about)[0], re.findall(r" ExitCode=(\S+)", about)[0]
 
@@ -50,7 +50,7 @@ def is_over(number: str, cluster: Cluster) -> bool:
 
 
 def said(job: Job) -> str:
-    """The end of each log that the job has left in its folder."""
+    """Return the end of each log in the job's folder."""
     return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(job.work.glob("*.log")))
 
 

@@ -1,4 +1,4 @@
-"""The generated launch lines on two machines that reach each other over a network cable only."""
+"""The generated launch lines on two machines that reach each other only over a network cable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pair() -> Iterator[tuple[Machine, Machine]]:
 
 @contextmanager
 def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Type the launch line on each machine. What it prints is in `machineN.log` of the job's folder."""
+    """Run the launch line on each machine; its output is in `machineN.log` in the job's folder."""
     launchers = []
     try:
         for rank, machine in enumerate(pair):
@@ -51,7 +51,7 @@ def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess
                 launcher = subprocess.Popen(
                     [*machine.prefix, "bash", "-c", line],
                     cwd=job.work,
-                    # Gloo takes the interface that the host's name leads to, here the same for both machines.
+                    # By default Gloo takes the interface of the host's name, which is here the same for both machines.
                     env={**job.environment, "GLOO_SOCKET_IFNAME": machine.interface, "MASTER_ADDR": pair[0].address},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -68,7 +68,7 @@ def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess
 
 
 def said(job: Job) -> str:
-    """The end of what each machine's launcher printed."""
+    """Return the end of the output of each machine's launcher."""
     return "\n".join((job.folder / f"machine{rank}.log").read_text()[-3000:] for rank in (0, 1))
 
 
@@ -103,7 +103,7 @@ def test_one_killed_process_ends_the_job(pair: tuple[Machine, Machine], tmp_path
 
 
 def test_a_job_that_is_started_again_resumes(pair: tuple[Machine, Machine], alone: Job, tmp_path: Path) -> None:
-    """One machine is switched off; then the line of each machine is typed again."""
+    """One machine is switched off; then the launch line runs again on each machine."""
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="torchrun"), resume=True)
     with started(job, pair) as launchers:
         wait_for(lambda: len(job.losses(0)) >= 4 or any(each.poll() for each in launchers), START_SECONDS)

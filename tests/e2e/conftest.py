@@ -1,4 +1,4 @@
-"""Share what rehearsals import: the processes that start those of one rehearsal start those of all of a test run."""
+"""Share the imports of rehearsals: in a test run the same processes start the processes of all rehearsals."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Shared(Parent):
-    """A starter that stays when a rehearsal closes it."""
+    """A starter that keeps running when a rehearsal closes it."""
 
     def close(self) -> None:
-        """Do nothing: the next rehearsal uses it."""
+        """Do nothing: the next rehearsal uses the starter."""
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _shared_starters() -> Iterator[None]:
-    """Give each rehearsal the same two, in turn; it closes them before the next one asks."""
+    """Give each rehearsal the same two starters, in turn; it closes them before the next one asks."""
     made = defaultdict[str, list[Shared]](list)
 
     def shared(environment: Mapping[str, str], python: str) -> Shared:
         two = made[python]
-        if len(two) < 2:  # with another home: a rehearsal kills what has its home below its folder
+        if len(two) < 2:  # with another home: a rehearsal kills processes whose home is below its folder
             two.append(Shared({**environment, "HOME": os.environ["HOME"]}, python))
         two.reverse()
         return two[0]

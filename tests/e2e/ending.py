@@ -1,4 +1,4 @@
-"""End a job before its time and start it again, for scripts written with `--resume`: does the training go on?"""
+"""End a job early and start it again, to check that scripts written with `--resume` continue the training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nb2ddp.rehearsal.rehearse import Options, laid_out
 from nb2ddp.rehearsal.run import Run
 from nb2ddp.rehearsal.stage.events import Logged, Train
 
-#: In the setup block of a script that goes on: where a training gets what saves it.
+#: The line in the setup block of a resuming script that adds the callback to save the training.
 _SAVES = "    trainer.add_callback(SaveByTime(training, minutes))\n"
-#: In its place: it is saved at each step, and before that the process may end.
+#: Its replacement: it saves the training at each step, and the process may end before that.
 _ENDS = """
     class EndsEarly(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
@@ -35,14 +35,14 @@ _VALUES = ("loss", "grad_norm", "learning_rate", "reward")
 
 @dataclass(frozen=True)
 class End:
-    """An end that comes too early.
+    """An early end of one process of a job, or of all.
 
     Attributes:
         signal: "SIGKILL" or "SIGTERM".
-        event: "step" (at its end) or "saved" (a checkpoint is written, and not yet marked as whole).
-        step: of the first training.
-        rank: whose process gets it; -1 for all.
-        processes: of the job until then.
+        event: "step" (at the end of a step) or "saved" (a checkpoint is written, but not yet marked as complete).
+        step: the step of the first training.
+        rank: the rank of the process that gets the signal; -1 for all.
+        processes: the number of processes of the job until then.
     """
 
     signal: str
@@ -53,13 +53,13 @@ class End:
 
 
 def goes_on(plan: Plan, ends: Sequence[End], options: Options, whole: Run) -> None:
-    """Check that a job which is ended early and started again, in one folder, trains as one that nobody ended.
+    """Check that a job that is ended early and started again in the same folder trains like an uninterrupted one.
 
     Args:
-        plan: a script that goes on.
-        ends: how each start of it ends, but for the last.
-        options: of the rehearsal.
-        whole: a run that nobody has ended.
+        plan: the plan of a script that resumes.
+        ends: the end of each run except the last.
+        options: the options of the rehearsal.
+        whole: an uninterrupted run.
     """
     assert plan.text.count(_SAVES) == 1
     runs = []
@@ -79,16 +79,16 @@ def goes_on(plan: Plan, ends: Sequence[End], options: Options, whole: Run) -> No
     assert not last.stopped
     assert [rank.code for rank in last.ranks] == [0] * len(last.ranks), last.ranks[0].stderr
     expected, found = logged([whole]), logged(runs)
-    assert len(logged([last])) < len(expected), "it begins anew"
+    assert len(logged([last])) < len(expected), "the last run starts from the beginning"
     assert found.keys() == expected.keys()
     for key, values in found.items():
         norm, others = values.pop("grad_norm"), expected[key]
-        assert norm == pytest.approx(others.pop("grad_norm"), rel=1e-3)  # of GRPO's is rounded apart
+        assert norm == pytest.approx(others.pop("grad_norm"), rel=1e-3)  # GRPO's is rounded differently
         assert values == pytest.approx(others, rel=1e-6, abs=1e-6)
 
 
 def logged(runs: Sequence[Run]) -> dict[tuple[int, int], dict[str, float]]:
-    """What the main process logged of each step of each training, the last time that it came to it, but for times."""
+    """Return the values, except times, that the main process logged last for each step of each training."""
     found: dict[tuple[int, int], dict[str, float]] = {}
     for run in runs:
         number = 0

@@ -1,4 +1,4 @@
-"""Faults, each a small change to a script that has none; fixtures/faults/faults.toml lists them."""
+"""Faults: small changes to scripts without a fault; fixtures/faults/faults.toml lists them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AFTER = "after training only the main process continues"
 
 @functools.cache
 def script(name: str) -> str:
-    """A script without a fault: written by hand, or what a notebook is converted to."""
+    """Return a script without a fault: written by hand, or converted from a notebook."""
     if name in GOOD:
         return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def script(name: str) -> str:
 
 
 class Fault(NamedTuple):
-    """A script, what is replaced in it by what, the questions of which one must show it, and the line it is at."""
+    """A script, the questions of which one must show the fault, its line, and the replacements that add it."""
 
     script: str
     asked: list[str]
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     edits: list[tuple[str, str]]
 
     def text(self) -> str:
-        """The script with the fault."""
+        """Return the script with the fault."""
         text = script(self.script)
         for before, after in self.edits:
             assert text.count(before) == 1, before
@@ -57,6 +57,6 @@ FAULTS = {
 
 
 def is_found(fault: Fault, plan: Plan, verdict: Verdict) -> bool:
-    """Whether one of its questions shows a fault at its line."""
+    """Return whether one of a fault's questions shows it at its line."""
     shown = [plan.source(place.line) for row in verdict.faults if row.asked in fault.asked for place in row.places]
     return verdict.code == 1 and any(fault.line in line for line in shown)

@@ -1,4 +1,4 @@
-"""A hub of this machine, for those who build stand-ins: as much of its HTTP interface as its client uses."""
+"""A local hub for processes that build stand-ins, with the part of the HTTP interface that the hub's client uses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ACTIONS = "revision tree paths-info refs commits preupload commit branch tag se
 
 
 class Served:
-    """A hub of this machine.
+    """A local hub.
 
     Args:
-        folder: where its repositories are made.
-        build: makes one: its kind ("models", "datasets"), id and folder.
+        folder: the folder in which its repositories are created.
+        build: builds a repository, given its kind ("models", "datasets"), id and folder.
     """
 
     def __init__(self, folder: Path, build: Callable[[str, str, Path], None]) -> None:
@@ -40,7 +40,7 @@ class Served:
         self._server.server_close()
 
     def repository(self, kind: str, name: str) -> Path | None:
-        """The folder of a repository, built if it is missing; None where there is no such repository."""
+        """Return the folder of a repository, and build it if it is missing; None if there is no such repository."""
         if "/" not in name:
             return None
         folder = self.folder / kind / name.replace("/", "--")
@@ -52,7 +52,7 @@ class Served:
 
 
 def _entries(folder: Path, below: str = "", *, recursive: bool = True) -> list[dict[str, Any]]:
-    """What the hub says about the files of a folder."""
+    """Return the hub's descriptions of the files of a folder."""
     found = []
     for path in sorted((folder / below).rglob("*") if recursive else (folder / below).glob("*")):
         about: dict[str, Any] = {"path": path.relative_to(folder).as_posix(), "oid": _tag(path), "size": 0}
@@ -62,23 +62,23 @@ def _entries(folder: Path, below: str = "", *, recursive: bool = True) -> list[d
 
 
 def _tag(path: Path) -> str:
-    """A name for the content of a file that is never changed."""
+    """Return a tag for the content of a file that never changes."""
     return hashlib.sha1(f"{path}{path.stat().st_size}".encode()).hexdigest()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
+    """Answer the requests of one connection."""
 
     hub: Served
     protocol_version = "HTTP/1.1"
 
     def handle(self) -> None:
-        """Answer until the other side leaves, in whatever way."""
+        """Answer until the other side closes the connection, in whatever way."""
         with contextlib.suppress(ConnectionError):
             super().handle()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the processes say what they load."""
+        """Log nothing: the processes log what they load."""
 
     def say(self, about: Any, status: int = 200, /, **headers: str) -> None:
         body = about if isinstance(about, bytes) else json.dumps(about).encode()
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def body(self) -> bytes:
-        """What was sent, of a known length or in chunks."""
+        """Return the body of a request, sent with a known length or in chunks."""
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         chunks = []
@@ -179,7 +179,7 @@ def _information(kind: str, name: str, folder: Path) -> dict[str, Any]:
 
 
 def _form(body: bytes) -> dict[str, Any]:
-    """The paths that are asked for, in JSON or as a form."""
+    """Return the fields of a request, such as its paths, from JSON or a form."""
     try:
         return dict(json.loads(body))
     except ValueError:

@@ -1,4 +1,4 @@
-"""After training the main process of two finds itself alone: accelerate, a new trainer and the old one say so."""
+"""After training with two processes the main process is alone: accelerate, a new trainer and the old one agree."""
 
 from __future__ import annotations
 

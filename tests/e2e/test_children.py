@@ -1,4 +1,4 @@
-"""Processes that a script starts do not run it again, whatever starts them: a notebook has no file either."""
+"""Processes that a script starts do not run it again, however they start: like a notebook, it has no `__file__`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook that launches a script, run for real: its cells in a kernel, the script in two processes on CPU."""
+"""A launching notebook, run for real: its cells in a kernel, and the script in two processes on the CPU."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def test_trains_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     nbformat.validate(notebook)
     for name, value in job.environment.items():
         monkeypatch.setenv(name, value)
-    # accelerate starts one process on a CPU; nothing is installed in a test
+    # accelerate would start only one process on a CPU; the test installs nothing
     launched = f"!{sys.executable} -m torch.distributed.run --nproc-per-node 2 --master-port {free_port()} train.py"
     for cell in notebook.cells:
         cell.source = re.sub(r"^!accelerate launch .* train\.py$", launched, cell.source, flags=re.MULTILINE)
         cell.source = re.sub(r"^!pip install ", "!echo ", cell.source, flags=re.MULTILINE)
     NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(job.work)}}).execute()
     (launch,) = [cell for cell in notebook.cells if launched in cell.source]
-    said = "".join(output.get("text", "") for output in launch.outputs)
-    assert said.count("'train_runtime':") == 1, "one process prints"
+    printed = "".join(output.get("text", "") for output in launch.outputs)
+    assert printed.count("'train_runtime':") == 1, "one process prints"
     assert (job.work / "saved" / "model.safetensors").is_file()
     assert [len(job.losses(rank)) for rank in range(3)] == [STEPS, STEPS, 0]
-    assert said.count("layers 2") == 1, "the main process runs the rest of the notebook"
+    assert printed.count("layers 2") == 1, "the main process runs the rest of the notebook"
 
 
 def test_failure_of_the_training_stops_the_notebook(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What each observer of a rehearsal sees of a job of two processes, which are copies of one warm parent."""
+"""What each observer of a rehearsal sees in a job of two processes, which are copies of one warm parent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def job(text: str, parent: Parent, folder: Path) -> Both:
 
 
 def answer(both: Both, question: str) -> Answer:
-    """What a question, named by the beginning of its text, is answered."""
+    """Return the answer to the question whose text starts with `question`."""
     return next(ask for text, ask in QUESTIONS if text.startswith(question))(both)
 
 
@@ -85,8 +85,8 @@ dist.destroy_process_group()
 
 def test_where_calls_part(parent: Parent, tmp_path: Path) -> None:
     text = "dist.all_reduce(torch.ones(3))\nif rank == 0:\n    dist.destroy_process_group()\n"
-    state, said, places = answer(job(text, parent, tmp_path), "same collective calls")
-    assert (state, said) == (State.FAULT, "ranks 0 and 1 differ at call 3")
+    state, measured, places = answer(job(text, parent, tmp_path), "same collective calls")
+    assert (state, measured) == (State.FAULT, "ranks 0 and 1 differ at call 3")
     assert places[0].text == "rank 0 calls destroy_process_group"
 
 

@@ -1,4 +1,4 @@
-"""Processes that are copies of a parent: each has its own environment, files, random numbers and end."""
+"""Processes that are copies of a parent: each has its own environment, files, random numbers and exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def starter() -> Iterator[Parent]:
 
 
 def play(starter: Parent, folder: Path, rank: int | None, text: str = SCRIPT) -> Process:
-    """Start a process of several, or the one of a run in which what made data must hold is learnt."""
+    """Start a process of a job or, without a rank, the only one of a run that learns what made-up data must contain."""
     script = folder / "train.py"
     if not script.exists() or script.read_text() != text:  # another process may be reading it
         script.write_text(text)
@@ -59,14 +59,14 @@ def test_each_has_its_own(starter: Parent, tmp_path: Path) -> None:
     processes = [play(starter, tmp_path, rank) for rank in range(2)]
     assert [process.wait() for process in processes] == [0, 1]
     assert [process.poll() for process in processes] == [0, 1]
-    said = [(tmp_path / f"{rank}.out").read_text().splitlines() for rank in range(2)]
-    for rank, (first, _, devices, loaded) in enumerate(said):
+    outputs = [(tmp_path / f"{rank}.out").read_text().splitlines() for rank in range(2)]
+    for rank, (first, _, devices, loaded) in enumerate(outputs):
         assert first == f"rank {rank} {tmp_path} True ['{tmp_path / 'train.py'}']"
         assert devices == f"torch.distributed.distributed_c10d cpu {rank}"
         assert loaded.endswith(" []")
         events = list(map(json.loads, (tmp_path / f"{rank}.jsonl").read_text().splitlines()))
         assert "End" in {event["kind"] for event in events}
-    assert not set(said[0][1].split()) & set(said[1][1].split())
+    assert not set(outputs[0][1].split()) & set(outputs[1][1].split())
 
 
 READS = """
@@ -82,10 +82,10 @@ named = lambda row: row["frage"]
 
 def test_files_that_are_not_there(starter: Parent, tmp_path: Path) -> None:
     assert play(starter, tmp_path, None, READS).wait() == 0, (tmp_path / "0.err").read_text()
-    said = (tmp_path / "0.out").read_text()
-    assert said.endswith("(32, 32) 16000\n['frage'] {\"frage\":\n")
+    output = (tmp_path / "0.out").read_text()
+    assert output.endswith("(32, 32) 16000\n['frage'] {\"frage\":\n")
     events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
-    missing = [event["name"] for event in events if event["kind"] == "Need" and event.get("made")]  # seen from the run
+    missing = [event["name"] for event in events if event["kind"] == "Need" and event.get("made")]  # relative paths
     assert sorted(set(missing)) == ["lines.jsonl", "not_named.json", "picture.jpg", "rows.json", "sound.wav"]
 
 
@@ -125,8 +125,8 @@ def test_hub_is_its_cache_and_takes_uploads(starter: Parent, tmp_path: Path) -> 
     hub = Hub(tmp_path / "hub", build)
     assert play(starter, tmp_path, 0, ASKS).wait() == 1
     hub.close()
-    told = (tmp_path / "0.out").read_text().splitlines()
-    assert told == ["{} False", "{}", "rehearsal/model rehearsal", "me/model"], (tmp_path / "0.err").read_text()
+    output = (tmp_path / "0.out").read_text().splitlines()
+    assert output == ["{} False", "{}", "rehearsal/model rehearsal", "me/model"], (tmp_path / "0.err").read_text()
     events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
     assert [event["to"] for event in events if event["kind"] == "Upload"] == ["model", "me/model"]
     assert "LocalEntryNotFound" in next(event["error"] for event in events if event["kind"] == "End")

@@ -1,4 +1,4 @@
-"""What the real hub, or the cache, has of a model or data set is taken, made small; weights are never asked for."""
+"""Models and data sets come from the real hub or its cache, reduced in size; weights are never requested."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HINTS = {"used": ["text"], "splits": ["train", "dev"], "configs": ["default"], "
 
 
 def publish(kind: str, name: str, folder: Path) -> None:
-    """A model of 40 layers whose family its name does not say, or a data set with columns that no stand-in has."""
+    """Build a model of 40 layers whose name does not show its family, or a data set with columns of no stand-in."""
     if name == "me/seeing":
         seeing.build(SEEING, folder)
         about = json.loads((folder / "config.json").read_text())
@@ -59,7 +59,7 @@ def publish(kind: str, name: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A hub that is the real one here."""
+    """A hub that takes the place of the real one."""
     hub = Served(tmp_path_factory.mktemp("real"), publish)
     yield hub
     hub.close()
@@ -71,7 +71,7 @@ def parent() -> Parent:
 
 
 def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, str]:
-    """What a process builds for a repository, and where it says that it comes from."""
+    """Return the folder that a process builds for a repository, and the origin that the process records."""
     target = folder / kind / name.replace("/", "--")
     target.parent.mkdir(parents=True, exist_ok=True)
     request = {"kind": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
@@ -105,7 +105,7 @@ def test_model_of_the_cache(real: Served, tmp_path: Path) -> None:
 
 
 def test_model_that_sees(real: Served, tmp_path: Path) -> None:
-    """It keeps its tower, its processor, and two layers of each."""
+    """The small model keeps its processor and its vision tower; tower and text model keep two layers each."""
     folder, origin = made("models", "me/seeing", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "hub"
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -140,7 +140,7 @@ def test_first_rows_of_the_hub(real: Served, tmp_path: Path) -> None:
 def test_what_the_hub_does_not_have_has_a_stand_in(real: Served, tmp_path: Path) -> None:
     folder, origin = made("models", "no-such-model", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "stand-in"
-    assert transformers.AutoConfig.from_pretrained(folder).model_type == "gemma3"  # it is to see
+    assert transformers.AutoConfig.from_pretrained(folder).model_type == "gemma3"  # it must see
 
 
 def test_stand_ins_without_a_network(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_stand_ins_without_a_network(tmp_path: Path) -> None:
     assert origin == "stand-in"
     with pytest.raises(
         AssertionError, match="neither the hub nor its cache has it"
-    ):  # rows are made where they are read
+    ):  # stand-in rows are made where they are read
         made("datasets", "me/pictures", tmp_path, HF_HUB_OFFLINE="1")
 
 

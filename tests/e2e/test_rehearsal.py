@@ -1,6 +1,6 @@
 """Scripts without a fault are ready; each planted fault is found and named at its line.
 
-A few of the faults are rehearsed; with NB2DDP_FAULTS=all every one (half an hour on two cores).
+The tests rehearse a few of the faults, or all of them with NB2DDP_FAULTS=all (half an hour on two cores).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_no_false_alarm() -> None:
     assert verdict.code == 0, "\n".join(report.text_lines(verdict))
 
 
-#: The one that is rehearsed in a short run of all checks too.
+#: The fault that a short run of all checks also rehearses.
 SHORT = "batch_not_split"
 
 
@@ -62,7 +62,7 @@ def test_fault_is_named_at_its_line(name: str, tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """Let what is started be interrupted, which it inherits that it is not where tests run in the background."""
+    """Let started processes be interrupted: if tests run in the background, they inherit that SIGINT is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -74,8 +74,8 @@ ENDS = {signal.SIGINT: 130, signal.SIGTERM: -15, signal.SIGKILL: -9}
 @pytest.mark.parametrize(
     ("end", "reached"),
     [
-        (signal.SIGINT, "*"),  # at its begin
-        (signal.SIGTERM, "*/one/logs/0.jsonl"),  # while it trains
+        (signal.SIGINT, "*"),  # at its start
+        (signal.SIGTERM, "*/one/logs/0.jsonl"),  # during its training
         (signal.SIGKILL, "*/one/logs/0.jsonl"),
     ],
 )
@@ -88,13 +88,13 @@ def test_nothing_is_left_behind(end: signal.Signals, reached: str, short: Path) 
     job.send_signal(end)
     assert job.wait(60) == ENDS[end]
     assert psutil.wait_procs(started, timeout=20)[1] == []
-    if end is not signal.SIGINT:  # another process has seen that
+    if end is not signal.SIGINT:  # another process notices this end and cleans up
         wait_for(lambda: not list(short.iterdir()))
     assert list(short.iterdir()) == []
 
 
 def test_what_a_killed_rehearsal_has_started_is_killed(tmp_path: Path, short: Path) -> None:
-    """Also what has left its session."""
+    """This includes processes that have left its session."""
     script = tmp_path / "train.py"
     script.write_text(f"import subprocess\nsubprocess.run(['sleep', '6000'], start_new_session = True)\n{TRAINS}")
     command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", "--trust", str(script)]

@@ -1,4 +1,4 @@
-"""Requirements files fit together: uv resolves it, where a package index answers."""
+"""The packages of a requirements file fit together: uv resolves them, if a package index answers."""
 
 from __future__ import annotations
 

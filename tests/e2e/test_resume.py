@@ -1,4 +1,4 @@
-"""A training that has ended is not trained again; what torchrun starts again has the losses of a whole run."""
+"""A training that has ended does not run again; a job that torchrun restarts has the losses of a whole run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ print(sum(weight.double().sum().item() for weight in model.parameters()))
 
 
 def trained(folder: Path) -> str:
-    """Run the script in one process; the weights that it prints last."""
+    """Run the script in one process, and return the sum of weights that it prints last."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", _SCRIPT]
     return subprocess.run(
@@ -70,7 +70,7 @@ def test_a_training_that_has_ended_is_not_trained_again(tmp_path: Path) -> None:
 
 
 def test_torchrun_starts_again_what_fails(tmp_path: Path) -> None:
-    """A process is killed, and torchrun starts all again, as its launch file says: the losses are the whole run's."""
+    """If one process is killed, torchrun restarts all, as its launch file says: the losses are those of a whole run."""
     found = []
     for name in ("whole", "fails"):
         folder = tmp_path / name

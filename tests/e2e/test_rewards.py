@@ -1,4 +1,4 @@
-"""Rewards that draw at random, with TRL's own trainer: what each process drew at each call."""
+"""Rewards that draw random numbers, with TRL's own trainer: the numbers that each process draws at each call."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_processes_draw_the_same_at_each_call_and_other_numbers_at_the_next(tmp_
     )
     seeds = np.random.RandomState(42)  # the seed of the training arguments, which the trainer sets at its end
     boards = [random.Random(int(seeds.randint(10000))) for _ in one]
-    assert one == [str([board.randrange(26) for _ in range(3)]) for board in boards], "as the notebook draws"
+    assert one == [str([board.randrange(26) for _ in range(3)]) for board in boards], "it draws as the notebook does"
     assert both[0] == both[1]
     assert len(set(both[0])) == len(both[0]) == 3

@@ -1,4 +1,4 @@
-"""README's third command, typed in a clone: where only uv is installed, two processes train with Unsloth on a CPU."""
+"""README's third command, run in a clone where only uv is installed: two processes train with Unsloth on a CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("uv is not there")
     clone = copy(tmp_path / "nb2ddp")
-    # A folder of a repository's name counts before the hub.
+    # A folder with the name of a repository takes precedence over the hub.
     model = clone / "unsloth" / "Llama-3.2-1B"
     model.mkdir(parents=True)
     models.build_model("unsloth/Llama-3.2-1B", model)
@@ -57,6 +57,6 @@ def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
     if "error sending request" in done.stderr or "Failed to fetch" in done.stderr:
         pytest.skip("no package index answers")
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in re.split(r"\.\.\.|\n|[\d.]{4,}", SHOWN):  # whatever the losses and the seconds are
+    for part in re.split(r"\.\.\.|\n|[\d.]{4,}", SHOWN):  # losses and seconds may differ
         assert part.strip() in done.stderr + done.stdout
     assert (clone / "alpaca_lora" / "adapter_model.safetensors").exists()

@@ -1,4 +1,4 @@
-"""What ends a job before its time: all its processes end soon, with a code, and the cause is on the screen."""
+"""Jobs that end early: all processes end soon, with an exit code, and the cause is on the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAUNCHERS = {
 
 @contextmanager
 def started(job: Job, launcher: str = "torchrun", **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start two processes in a session of their own; what all of them print is in `screen.log`."""
+    """Start two processes in a session of their own; `screen.log` gets the output of all processes."""
     words = LAUNCHERS[launcher]
     port = f"--{'master' if launcher == 'torchrun' else 'main_process'}_port={free_port()}"
     with (job.folder / "screen.log").open("wb") as log:
@@ -66,7 +66,7 @@ def trains(job: Job, process: subprocess.Popen[bytes]) -> None:
 
 
 def ends(job: Job, process: subprocess.Popen[bytes], since: float) -> int:
-    """Wait for the end of all processes of a job; returns the launcher's exit code."""
+    """Wait for the end of all processes of a job, and return the launcher's exit code."""
     code = process.wait(END_SECONDS)
     assert wait_for(lambda: not job.processes(), since + END_SECONDS - time.monotonic()), job.processes()
     print(f"ended {time.monotonic() - since:.1f} s later with code {code}")
@@ -95,7 +95,7 @@ def test_killed_process(tmp_path: Path) -> None:
 
 
 def test_full_disk_while_training(tmp_path: Path) -> None:
-    """A checkpoint of the main process finds no space, while the other process trains on."""
+    """The main process has no space for a checkpoint, while the other process continues to train."""
     job = prepare(tmp_path / "job", Launch(gpus=2), steps=10_000)
     change(job.work / "train.py", 'save_strategy = "no",', "save_steps = 2,")
     (job.work / "outputs" / "checkpoint-2").mkdir(parents=True)
@@ -107,10 +107,10 @@ def test_full_disk_while_training(tmp_path: Path) -> None:
 
 
 def test_wrong_version(tmp_path: Path) -> None:
-    """The floors of the setup block: every process ends, and says the same line."""
+    """The setup block requires minimum versions: every process ends with the same line."""
     job = prepare(tmp_path / "job", Launch(gpus=2))
     fixture = ROOT / "fixtures" / "notebooks" / "random_reward.ipynb"
-    convert_file(fixture, job.work / "train.py", force=True)  # in the place of another notebook's
+    convert_file(fixture, job.work / "train.py", force=True)  # replaces the script of another notebook
     about = tmp_path / "older" / "unsloth-2026.9.13.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unsloth\nVersion: 2026.9.13\n")
@@ -118,5 +118,5 @@ def test_wrong_version(tmp_path: Path) -> None:
     with started(job, PYTHONPATH=path) as process:
         wait_for(lambda: process.poll() is not None, START_SECONDS)
         assert ends(job, process, time.monotonic()) != 0
-    said = [line for line in screen(job).splitlines() if "or newer is needed on several GPUs" in line]
-    assert set(said) == {"unsloth 2026.9.14 or newer is needed on several GPUs"}
+    lines = [line for line in screen(job).splitlines() if "or newer is needed on several GPUs" in line]
+    assert set(lines) == {"unsloth 2026.9.14 or newer is needed on several GPUs"}

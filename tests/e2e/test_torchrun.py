@@ -1,4 +1,4 @@
-"""Several processes of a rehearsal are what torchrun starts: their environment, how they meet, and how they end."""
+"""The processes of a rehearsal match those of torchrun: their environment, how they meet, and how they end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ import json, os
 with open(f"told_{os.environ['RANK']}.json", "w") as file:
     json.dump(dict(os.environ), file)
 """
-#: Rank 0 leaves first; what the processes met in is there until the last one has left.
+#: Rank 0 ends first; the store in which the processes met remains until the last one ends.
 MEETS = """
 import os, threading
 import torch.distributed as dist
@@ -46,7 +46,7 @@ if os.environ["RANK"] == "1":
 threading.Event().wait()
 """
 
-#: Where the first process ends, gloo's thread alone holds what was gathered, and still frees it.
+#: When the first process ends, only gloo's thread holds the gathered tensors, and it is still freeing them.
 SLOW_THREAD = """
 import time
 import torch
@@ -84,7 +84,7 @@ def rehearsed(text: str, starter: Parent, folder: Path) -> Run:
 
 
 def told(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:
-    """What the launcher adds to the environment of a process."""
+    """Return the variables that the launcher adds to the environment of a process."""
     environ = json.loads((folder / f"told_{rank}.json").read_text())
     return {name: value for name, value in environ.items() if before.get(name) != value}
 
@@ -99,7 +99,7 @@ def test_environment_is_that_of_torchrun(starter: Parent, tmp_path: Path) -> Non
     for rank in range(2):
         real = told(tmp_path, rank, before)
         ours = {name: told(tmp_path / "rehearsed" / "work", rank, {}).get(name) for name in real}
-        for name in ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE"):  # of one job alone
+        for name in ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE"):  # they differ for each job
             assert real.pop(name)
             assert ours.pop(name)
         assert ours == real

@@ -1,7 +1,7 @@
-"""Notebooks of every kind, converted and rehearsed: as one process, and as two.
+"""Notebooks of every kind, converted and rehearsed with one process and with two.
 
-Some in the newest versions, some in those that most public notebooks pin. Some resume: they are ended early in one
-number of processes and go on in another, with the losses of a training that nobody ended.
+Some run with the newest versions, some with the versions that most public notebooks pin. Some resume: they end early
+with one number of processes and continue with another, with the losses of an uninterrupted training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-#: One process, two and four; each is killed or told to end in one number of processes and goes on in another.
+#: Ends of one, two and four processes: each job is killed or asked to end, and continues with another number of them.
 FOUR_ENDS = (
     End("SIGKILL", "step", 2, -1, processes=1),
     End("SIGTERM", "step", 2, -1, processes=1),
@@ -43,7 +43,7 @@ ENDS_OF_TWO = tuple(replace(end, processes=2) for end in FOUR_ENDS[1:3])
 
 
 class Case(NamedTuple):
-    """A notebook of the project's or of a benchmark, its trainings, what it saves, and how it ends early."""
+    """A notebook of the project or of a benchmark, its versions, the file it saves, its trainings and early ends."""
 
     source: str
     versions: str = "newest"
@@ -52,8 +52,9 @@ class Case(NamedTuple):
     ends: tuple[End, ...] = ()
 
 
-#: With `ENDS_OF_TWO` losses depend on the number of processes: a second training begins with rounded weights. A
-#: classifier is not ended early: a run of one process gives its made-up rows their labels, and such a job has none.
+#: The losses of a case with `ENDS_OF_TWO` depend on the number of processes: its second training begins with rounded
+#: weights. A classifier does not end early: its made-up rows get their labels from a run of one process, and a job
+#: that ends early has no such run.
 CASES = {
     "text": Case("alpaca", saved="alpaca_lora/adapter_model.safetensors", ends=FOUR_ENDS),
     "two trainings": Case(
@@ -83,12 +84,12 @@ CASES = {
     "pinned kto": Case("kto", "pinned"),
     "pinned continued pre-training": Case("cpt", "pinned"),
 }
-#: The one that a short run of all checks rehearses too.
+#: The case that a short run of all checks also rehearses.
 SHORT = "pinned text"
 
 
 def text_of(case: Case) -> str:
-    """The notebook, as JSON."""
+    """Return the notebook as JSON."""
     for folder in ("notebooks", "cases"):
         if (file := FIXTURES / folder / f"{case.source}.ipynb").exists():
             return file.read_text(encoding="utf-8")
@@ -99,7 +100,7 @@ def text_of(case: Case) -> str:
 
 
 def of(versions: str) -> Environment:
-    """The environment of a set: `python -m tests` has made both."""
+    """Return the environment with a set of versions; `python -m tests` has created both."""
     if versions == "newest":
         return here()
     try:

@@ -1,4 +1,4 @@
-"""What a person types on a machine on which nothing is installed but uv."""
+"""A command that a person types on a machine on which only uv is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_notebook_is_rehearsed_where_nothing_is_installed() -> None:
-    """It is rehearsed in the versions that the notebook asks for."""
+    """The rehearsal uses the versions that the notebook asks for."""
     program = uv.found()
     if program is None:
         pytest.skip("uv is not there")

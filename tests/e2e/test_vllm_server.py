@@ -1,4 +1,4 @@
-"""What a vLLM server is sent of an adapter: by TRL's walk over the weights of a PEFT model, and by the script's."""
+"""The weights of an adapter that a vLLM server gets: by TRL's walk over a PEFT model, and by the script's walk."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ trainer.train()
 
 
 def walk_of_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    """What a script puts in the place of TRL's walk."""
+    """Return the walk with which a script replaces TRL's."""
     import torch
     from trl.generation.vllm_generation import VLLMGeneration
 
     from nb2ddp.runtime.server import send_copies_of_weights
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(VLLMGeneration, "_iter_named_params", VLLMGeneration._iter_named_params)  # and put it back
+    monkeypatch.setattr(VLLMGeneration, "_iter_named_params", VLLMGeneration._iter_named_params)  # and restore it
     send_copies_of_weights()
     walk: Callable[[Any], Iterator[tuple[str, Any]]] = VLLMGeneration._iter_named_params
     return walk
@@ -63,7 +63,7 @@ def test_a_server_gets_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     base = {name: weight.clone() for name, weight in model.base_model.model.state_dict().items()}
     merged = with_adapter(model, base)
 
-    by_trl = dict(list(VLLMGeneration._iter_named_params(generation)))  # all are taken before one is packed
+    by_trl = dict(list(VLLMGeneration._iter_named_params(generation)))  # collects all before one is packed
     by_script = dict(list(walk_of_script(monkeypatch)(generation)))
     name = "model.layers.0.self_attn.q_proj.weight"
     assert by_trl.keys() == by_script.keys()
@@ -73,6 +73,6 @@ def test_a_server_gets_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_adapter(model: Any, base: dict[str, Any]) -> Any:
-    """The one weight that has an adapter, with it."""
+    """Return the only weight that has an adapter, with the adapter added."""
     layer = model.base_model.model.model.layers[0].self_attn.q_proj
     return base["model.layers.0.self_attn.q_proj.base_layer.weight"] + layer.get_delta_weight("default").detach()

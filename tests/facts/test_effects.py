@@ -1,4 +1,4 @@
-"""What calls do, known by their names, or as they are named and what they are given."""
+"""Effects of calls, by their full names, or by the form of their names and their arguments."""
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
@@ -8,7 +8,7 @@ from tests.notebooks import example_notebook
 
 
 def _does(code: str) -> Does:
-    """What the last call of some code does."""
+    """Return the effects of the last call in some code."""
     program = Program(example_notebook(code), Options())
     return program.execution.does(program.execution.calls()[-1])
 

@@ -1,4 +1,4 @@
-"""Who runs a step, when, and what it does: a notebook in, a table of its steps out."""
+"""Which processes run each step of a notebook, when, and with which effects: a table for each notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def program(code: str) -> Program:
 
 
 def table(code: str) -> str:
-    """The steps of a notebook, a line each: its call, phase, what it does, who runs it, and `joint`."""
+    """Return the steps of a notebook, one per line: call, phase, effects, processes, and `JOINT` if collective."""
     made = program(code)
     rows = []
     for call in made.tree.of(__import__("libcst").Call):

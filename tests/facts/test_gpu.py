@@ -1,4 +1,4 @@
-"""The GPU that a notebook's batch is for: what its saved outputs show comes before what its texts and metadata say."""
+"""The GPU for which a notebook's batch was chosen: saved outputs come before texts, and texts before metadata."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def gpu_of(*cells: object, model: str = "unsloth/Llama-3.2-1B", **metadata: Any)
     return str(Program(notebook, Options()).gpu)
 
 
-def shown(said: str | list[str]) -> dict[str, object]:
-    return code("shown()", outputs=[{"output_type": "stream", "name": "stdout", "text": said}])
+def shown(output: str | list[str]) -> dict[str, object]:
+    return code("shown()", outputs=[{"output_type": "stream", "name": "stdout", "text": output}])
 
 
 SPLIT = (["GPU = NVIDIA A100-SXM4-", "40GB. Max memory = 39.557 GB.\n"], ["40 GB (A100)"])
 
 
-@pytest.mark.parametrize(("said", "answers"), [*rows(__file__, "outputs"), SPLIT])
-def test_saved_outputs_come_first(said: str | list[str], answers: list[str]) -> None:
-    assert [gpu_of(FOR_L4, shown(said), **ON_T4)] == answers
+@pytest.mark.parametrize(("output", "answers"), [*rows(__file__, "outputs"), SPLIT])
+def test_saved_outputs_come_first(output: str | list[str], answers: list[str]) -> None:
+    assert [gpu_of(FOR_L4, shown(output), **ON_T4)] == answers
 
 
 def test_the_last_gpu_before_the_training_counts() -> None:

@@ -1,4 +1,4 @@
-"""What leaves a notebook with its installs: the rest must run as it did."""
+"""Code that is removed together with a notebook's installs: the rest must run as before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
 
 @table(__file__, "runs as before")
 def test_what_stays_runs_as_before(code: str, answers: list[str]) -> None:
-    """Of cells that run, with an install among them that does nothing here."""
+    """Run cells whose installs do nothing here, and compare what they print."""
     before = "".join(
         "pass\n".rjust(len(line) - len(line.lstrip()) + 5) if line.strip()[0] in "!%" else line
         for line in f"{code}\n".splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""What a job needs: one list, made from the whole notebook (`needs.txt`)."""
+"""The needs of a job: one list for the whole notebook (`needs.txt`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRAIN = f"{CELL_BREAK}from trl import SFTTrainer\ntrainer = SFTTrainer(model)\nt
 
 
 def needs(code: str) -> list[str]:
-    """The needs of a notebook; those that the script tests at its start end in `!`."""
+    """Return the needs of a notebook; those that the script tests at its start end in `!`."""
     found = Program(example_notebook(code + TRAIN), Options()).needs
     return [f"{need}{'!' if need.required else ''}" for need in found]
 

@@ -1,4 +1,4 @@
-"""Shell commands of a notebook as Python."""
+"""Shell commands of a notebook, converted to Python."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ VALUES = {"name": "abc", "table": {"k": 2}, "items": ["u"], "number": 7}
 
 
 def parsed(command: str) -> Run:
-    """What becomes of a command that stands where the notebook calls `run()`."""
+    """Return the Python form of a command at the place where the notebook calls `run()`."""
     tree = Tree(NOTEBOOK)
     return parse(command, tree.bound_at(tree.of(cst.Call)[0]))
 
 
 def shell_text(command: str) -> str:
-    """The command that the script hands to the shell."""
+    """Return the command that the script passes to the shell."""
     return str(eval(parsed(command).expression, dict(VALUES)))
 
 
 @table(__file__, "text")
 def test_what_the_script_hands_to_the_shell(code: str, answers: list[str]) -> None:
-    """Names of the notebook are filled in, braces and dollars of the shell stay, comments go."""
+    """The script fills in names of the notebook, keeps braces and dollar signs of the shell, and removes comments."""
     assert [shell_text(code)] == answers
 
 

@@ -1,4 +1,4 @@
-"""Where a notebook trains."""
+"""The places where a notebook trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def training(source: str) -> Training:
 
 
 def lines(found: Training, offsets: list[int]) -> list[str]:
-    """The source from each offset to the end of its line."""
+    """Return the source from each offset to the end of its line."""
     return [found.tree.source[offset : found.tree.line_end(offset)] for offset in offsets]
 
 

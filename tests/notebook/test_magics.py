@@ -1,4 +1,4 @@
-"""IPython's syntax, found and held as calls, with every line in its place."""
+"""IPython syntax, found and replaced by calls, with every line in its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.examples import rows
 P = PLACEHOLDER
 
 BLANK = [
-    ("!pip install \\\n  a \\\n  b\nx = 1", f"{P}(0\n\n)\nx = 1"),  # continued lines keep their height
+    ("!pip install \\\n  a \\\n  b\nx = 1", f"{P}(0\n\n)\nx = 1"),  # a continued line still takes as many lines
     ("# a title\n\n%%capture\n!ls", f"# a title\n\n{P}(0)\n{P}(1)"),
     ("%%bash\nls\ncd x", f"{P}(0\n\n)"),
     ("%%writefile a.py\n!not ours\n%cd nor this", f"{P}(0\n\n)"),
@@ -60,7 +60,7 @@ def test_what_is_left_alone(source: str) -> None:
 def test_many_forms_take_time_in_proportion() -> None:
     start = time.process_time()
     mask("!echo 'a b'\n%matplotlib inline\nx = 1\n" * 2000)
-    assert time.process_time() - start < 10  # it took minutes where each form was looked for anew
+    assert time.process_time() - start < 10  # it took minutes when each form started a new search
 
 
 def test_forms_are_numbered_from_the_first() -> None:
@@ -72,8 +72,8 @@ def test_forms_are_numbered_from_the_first() -> None:
 @pytest.mark.parametrize(("source", "answers"), rows(__file__, "forms"))
 def test_form(source: str, answers: list[str]) -> None:
     (form,) = mask(source).forms
-    told = asdict(form) | {"kind": form.kind.name}
-    assert [f"{name}: {value}".rstrip() for name, value in told.items() if value is not None] == answers
+    fields = asdict(form) | {"kind": form.kind.name}
+    assert [f"{name}: {value}".rstrip() for name, value in fields.items() if value is not None] == answers
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""marimo notebooks: what is read of them, in which order, and what is refused."""
+"""marimo notebooks: what is read from them, in which order, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebooks as scripts: what jupytext writes is read back as the notebook that it came from."""
+"""Notebooks as scripts: a script that jupytext wrote is read as the notebook that it came from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestRoundTrip:
         assert read_notebook(written, "x", "x.py").cells == parse_notebook(nbformat.writes(NODE), "x").cells
 
     def test_what_trains_is_the_same(self) -> None:
-        plain = text(metadata={})  # a script says of no GPU that it was made for
+        plain = text(metadata={})  # a script does not name the GPU that it was made for
         written = jupytext.writes(jupytext.reads(plain, "ipynb"), "py:percent")
         converted = [convert_source(source, "x", "t.py").files["t.py"] for source in (plain, written)]
         assert converted[0] == converted[1]

@@ -1,4 +1,4 @@
-"""Many notebooks: what is found, where it goes, and what survives faults, interruptions and kills."""
+"""Many notebooks: which are found, where their scripts go, and what survives faults, interruptions and kills."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.command import Command, files
 from tests.notebooks import CELLS, markdown, write
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="signals and modes are those of POSIX")
-#: How often to kill a run; the full measurement takes 100.
+#: How often to kill a run; the full measurement does it 100 times.
 KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "3"))
 
 
@@ -193,7 +193,7 @@ class TestInterruption:
         assert written.items() <= whole.items()
 
     def test_a_kill_leaves_whole_files(self, folder: Path) -> None:
-        """Each file is as before or as after, no new script stands beside an old launch file, no worker stays."""
+        """Each file is old or new, no new script is next to an old launch file, and no worker is left running."""
         before = self._complete(folder)
         after = self._complete(folder, "--gpus", "4", "--launcher", "torchrun", "--ignore", "DDP2")
         assert all(before[name] != after[name] for name in before)

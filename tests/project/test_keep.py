@@ -13,13 +13,13 @@ from tests.notebooks import CELLS, write
 
 #: The last cell as it was, as a person edited it, and as the notebook has it now.
 WAS, MINE, NEW = (f'model.save_pretrained("{name}")' for name in ("lora", "mine", "new"))
-#: Where an edit is in nobody's way.
+#: A place where an edit causes no conflict.
 CELL = "# %% Cell 2\n"
 
 
 @pytest.fixture
 def _edited(command: Command) -> None:
-    """Two scripts with an edit that is kept and one that is in conflict, each."""
+    """Two scripts, each with one edit that is kept and one that conflicts."""
     for name in "ab":
         write(f"{name}.ipynb")
         command(f"{name}.ipynb")

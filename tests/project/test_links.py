@@ -1,4 +1,4 @@
-"""Links: where the file is that one shows, and what is fetched from a server of this test's own."""
+"""Links: the address of the file that a link shows, and fetches from a server that the tests start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_name(link: str, name: list[str]) -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str, str]]]]:
-    """A web server in place of the addresses below `https://example.com`; what was asked of it."""
+    """The requests to a web server that replaces the addresses below `https://example.com`."""
     asked: list[tuple[str, dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict[str
             self.wfile.write(page.get(self.path, b"{}"))
 
         def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     web = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=web.serve_forever, args=(0.05,), daemon=True).start()

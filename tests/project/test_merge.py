@@ -1,4 +1,4 @@
-"""What a person edits in a script stays there: merges, refusals, and what is known of earlier conversions."""
+"""Edits that a person makes in a script are kept: merges, refusals, and the history of earlier conversions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.command import Command, files, read
 from tests.examples import table
 from tests.notebooks import CELLS, markdown, write
 
-#: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
+#: How many random pairs of an edit and a change are merged; the full measurement merges 1,000.
 PAIRS = int(os.environ.get("NB2DDP_TEST_MERGES", "60"))
 ALPACA = Path(__file__).parents[2] / "fixtures" / "notebooks" / "alpaca.ipynb"
 EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
 
 
 def edit(script: str | Path, old: str = EDIT[0], new: str = EDIT[1]) -> str:
-    """Edit a script as a person does; what it is then."""
+    """Edit a script as a person does, and return its new text."""
     text = Path(script).read_text()
     assert old in text
     Path(script).write_text(text.replace(old, new))
@@ -303,7 +303,7 @@ def test_from_python(tmp_path: Path) -> None:
 
 
 def script(cells: list[list[str]], setup: str = "import os") -> str:
-    """A script of cells, laid out and signed as those of nb2ddp."""
+    """Return a script of cells with the layout and signature of a script of nb2ddp."""
     blocks = ["#!/usr/bin/env python\n# a as a script\n\n# %% Setup\n" + setup + "\n"]
     for number, cell in enumerate(cells, 1):
         title = "[markdown]" if cell[0].startswith("# text") else f"Cell {number}"
@@ -313,7 +313,7 @@ def script(cells: list[list[str]], setup: str = "import os") -> str:
 
 @table(__file__)
 def test_what_is_no_conflict(code: str, answers: list[str]) -> None:
-    """An edit, what is new, and what is made of both where they do not conflict."""
+    """Merge an edit and a new version of a cell; a row has both, and their merge if they do not conflict."""
     base, mine, new, *both = (script([["# cell", cell, "end"]]) for cell in (code, *answers))
     merged = merge(base, stamp.copy(base, stamp.unsigned(mine)), new)
     assert [stamp.unsigned(merged.text)] * (not merged.conflicts) == [stamp.unsigned(each) for each in both]
@@ -326,7 +326,7 @@ def test_a_changed_cell_before_a_removed_one_keeps_its_edits() -> None:
 
 
 def changed(lines: list[str], choose: random.Random) -> list[str]:
-    """Lines with up to three changes, behind the first."""
+    """Return lines with up to three changes after the first line."""
     lines = list(lines)
     for _ in range(choose.randint(1, 3)):
         start = choose.randint(1, len(lines))
@@ -335,7 +335,7 @@ def changed(lines: list[str], choose: random.Random) -> list[str]:
 
 
 def test_an_edit_survives_any_change_of_another_cell() -> None:
-    """The merge is the new script with the same edit in it, wherever both stand."""
+    """The merge is the new script with the same edit, wherever the edit and the change are."""
     for number in range(PAIRS):
         choose = random.Random(number)
         cells = [[f"# cell {name}", *(f"line {name}" for _ in range(choose.randint(1, 5)))] for name in "abcdef"]
@@ -357,8 +357,11 @@ def test_an_edit_survives_any_change_of_another_cell() -> None:
 
 
 def test_merges_as_git_does(tmp_path: Path) -> None:
-    """Where neither finds a conflict, both make the same text; git alone finds one where neighbouring lines changed,
-    and all that both sides wrote is there; in few cases git finds none alone."""
+    """Compare the merge with git's: if neither finds a conflict, both return the same text.
+
+    If only git finds a conflict, neighbouring lines changed, and the merge contains all lines that both sides wrote.
+    In a few cases only the merge finds a conflict.
+    """
     alone = 0
     for number in range(PAIRS):
         choose = random.Random(number)

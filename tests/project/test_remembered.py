@@ -1,4 +1,4 @@
-"""Options are those of the last time, unless somebody says otherwise."""
+"""A conversion uses the options of the previous one, unless other options are given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _notebook(command: Command) -> None:
 
 
 def options_of(script: str) -> str:
-    """The options of a script's line `convert again:`."""
+    """Return the options in a script's line `convert again:`."""
     found = re.search(r"convert again: nb2ddp \S+ \S+ ?(.*)  # ", read(script))
     assert found is not None
     return found[1]
@@ -44,12 +44,12 @@ def test_a_plain_conversion_takes_them_again(command: Command, given: str) -> No
 
 def test_they_are_said_where_something_is_written(command: Command) -> None:
     command("a.ipynb", "--gpus", "4", "--resume")
-    said = "a.py: --gpus 4 --resume, as its first lines say\n"
+    message = "a.py: --gpus 4 --resume, as its first lines say\n"
     write("a.ipynb", *CELLS, "x = 1")
-    assert said in command("a.ipynb", "--check").stderr
-    assert said in command("a.ipynb").stderr
-    assert said not in command("a.ipynb").stderr
-    assert f"DDP908 note: {said}" in command("a.ipynb", "-v").stdout
+    assert message in command("a.ipynb", "--check").stderr
+    assert message in command("a.ipynb").stderr
+    assert message not in command("a.ipynb").stderr
+    assert f"DDP908 note: {message}" in command("a.ipynb", "-v").stdout
 
 
 def test_any_option_of_the_command_line_replaces_them_all(command: Command) -> None:

@@ -1,4 +1,4 @@
-"""Notebooks in which no Trainer trains: skipped where a folder or a pattern finds them, refused where named."""
+"""Notebooks in which no Trainer trains: skipped if a folder or a pattern finds them, refused if named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER_TRAINED = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)"
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
         ("print(model.generate())", "skipped in/other.ipynb:cell 1:1:1: no training was found"),
         (NEVER_TRAINED, "skipped in/other.ipynb:cell 1:2:11: the notebook never calls train() of this trainer"),
@@ -27,14 +27,14 @@ NEVER_TRAINED = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)"
     ],
 )
 @pytest.mark.parametrize("argument", ["in", "in/*.ipynb"])
-def test_a_folder_converts_without_it(command: Command, argument: str, cell: str, said: str) -> None:
+def test_a_folder_converts_without_it(command: Command, argument: str, cell: str, message: str) -> None:
     write("in/train.ipynb")
     write("in/other.ipynb", cell)
     result = command(argument, "-o", "out")
     assert result.exit_code == 0
     assert "1 converted, 1 skipped; 0 errors" in result.stderr
     assert sorted(path.name for path in Path("out").glob("*.py")) == ["train.py"]
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])

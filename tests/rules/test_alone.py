@@ -1,4 +1,4 @@
-"""After the last training the main process is alone, and its code is the notebook's."""
+"""After the last training only the main process runs, and its code is the same as in the notebook."""
 
 from __future__ import annotations
 

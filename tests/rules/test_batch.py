@@ -1,4 +1,4 @@
-"""What a conversion for some number of processes says of a step that they cannot share equally."""
+"""Findings about a step that processes cannot share equally, and about a batch that does not grow with the GPU."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GRPO = SFT.replace("SFT", "GRPO").replace(")\n", ", num_generations = {})\n")
 
 @table(__file__, "shared")
 def test_a_step_that_the_processes_cannot_share(code: str, answers: list[str]) -> None:
-    processes, *said = answers
+    processes, *expected = answers
     options = Options(launch=Launch(gpus=int(processes.split()[0])))
     found = [finding.message for finding in batch_not_split.find(Program(example_notebook(code), options))]
     larger = [message for message in found if "cannot share" in message]
-    assert len(larger) == len(said)
-    assert all(each in message for each, message in zip(said, larger, strict=True))
+    assert len(larger) == len(expected)
+    assert all(each in message for each, message in zip(expected, larger, strict=True))
 
 
 @table(__file__, "kept")

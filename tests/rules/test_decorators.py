@@ -1,4 +1,4 @@
-"""What is said of a line stands above its comments; of a function, above all of its decorators, inserted ones too."""
+"""A TODO is above the comments of its line, or above all decorators of its function, including inserted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell that failed when the notebook was saved is said, where the training needs it."""
+"""A warning names a cell that failed when the notebook was saved, if the training needs it."""
 
 import json
 from typing import Any
@@ -10,8 +10,8 @@ from nb2ddp.convert import convert_source
 _TRAINING = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 
 
-def _warned(failing: str, error: str, said: str) -> list[str]:
-    saved = {"output_type": "error", "ename": error, "evalue": said}
+def _warned(failing: str, error: str, value: str) -> list[str]:
+    saved = {"output_type": "error", "ename": error, "evalue": value}
     sources = ("model = load()\n", _TRAINING, "model.save_pretrained('lora')\n")
     cells: list[dict[str, Any]] = [
         {"cell_type": "code", "metadata": {}, "execution_count": 1, "outputs": [saved] * (s == failing), "source": s}
@@ -23,15 +23,15 @@ def _warned(failing: str, error: str, said: str) -> list[str]:
 
 
 def test_the_error_of_a_training_is_said() -> None:
-    (said,) = _warned(_TRAINING, "AttributeError", "no attribute 'vllm_engine'\nin file x")
-    assert said.startswith("cell 2:1:1: ")
-    assert "(AttributeError: no attribute 'vllm_engine' in file x)" in said
+    (warning,) = _warned(_TRAINING, "AttributeError", "no attribute 'vllm_engine'\nin file x")
+    assert warning.startswith("cell 2:1:1: ")
+    assert "(AttributeError: no attribute 'vllm_engine' in file x)" in warning
 
 
 def test_a_long_error_is_cut() -> None:
-    (said,) = _warned(_TRAINING, "ValueError", "too long " * 20)
-    assert said.count("too long") < 10
-    assert "...)" in said
+    (warning,) = _warned(_TRAINING, "ValueError", "too long " * 20)
+    assert warning.count("too long") < 10
+    assert "...)" in warning
 
 
 @pytest.mark.parametrize(

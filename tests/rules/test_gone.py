@@ -1,4 +1,4 @@
-"""What is said of an argument that only older versions have."""
+"""Findings about an argument that only older versions have."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CODE = (
 
 def test_an_older_version_is_asked_for() -> None:
     (finding,) = gone_from_the_library.find(Program(example_notebook(CODE), Options()))
-    said = "warmup_ratio was removed after transformers 5.14.1; the requirements ask for a version that has it"
-    assert finding.message == said
+    expected = "warmup_ratio was removed after transformers 5.14.1; the requirements ask for a version that has it"
+    assert finding.message == expected
 
 
 @table(__file__)
 def test_what_is_gone_and_what_unsloth_takes_or_leaves_out(code: str, answers: list[str]) -> None:
-    """A transformers that the notebook asks for decides which TRL it has."""
+    """The version of transformers that the notebook asks for determines its version of TRL."""
     findings = gone_from_the_library.find(Program(example_notebook(f"{code}\n"), Options()))
     assert [finding.message.split()[0] for finding in findings] == answers

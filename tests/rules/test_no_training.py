@@ -1,4 +1,4 @@
-"""Where the refusal of a notebook that trains nothing points."""
+"""The place that the refusal of a notebook without training names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def test_the_refusal_points_at_what_trains(code: str, answers: list[str]) -> Non
     load = 'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("m")'
     with pytest.raises(NotebookError) as refused:
         convert_source(text(HEAD, load, code))
-    place, says = answers
+    place, expected = answers
     assert refused.value.code == "DDP002"
     assert str(refused.value).startswith(f"{place}: ")
-    assert says in refused.value.message
+    assert expected in refused.value.message
 
 
 def test_a_notebook_without_a_model_is_refused_at_its_first_line() -> None:

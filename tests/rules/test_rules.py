@@ -45,9 +45,9 @@ def test_example(rule: Rule, example: Example) -> None:
     assert bool(found) == (example.after is not None or example.reported)
     for each in found:
         assert each.code == rule.code
-        told, _, then = each.message.partition("; the script")
+        problem, _, solution = each.message.partition("; the script")
         if each.severity is Severity.NOTE:
-            assert not each.fixed or then or "script" in told, "it says what the script does"
+            assert not each.fixed or solution or "script" in problem, "a note says what the script does"
         else:
             assert any(mark in each.message for mark in (": ", "; ", ", so ")), "it says what follows, or what to do"
 
@@ -70,7 +70,7 @@ def test_every_module_of_the_package_is_a_rule_that_is_used() -> None:
 
 
 def test_a_retired_code_is_not_used_again() -> None:
-    """Notebooks and settings still name them: `# nb2ddp: ignore[DDP404]`."""
+    """Notebooks and settings may still name a retired code: `# nb2ddp: ignore[DDP404]`."""
     retired = "DDP207 DDP208 DDP213 DDP215 DDP216 DDP217 DDP301 DDP304 DDP309 DDP316 DDP404 DDP407 DDP411 DDP413"
     assert KNOWN.keys().isdisjoint(retired.split())
 
@@ -83,7 +83,7 @@ def test_codes_and_names() -> None:
         assert re.fullmatch(r".{,109}\.", rule.summary), "one line of the index"
         assert " ".join(rule.paragraphs[1:]).endswith((".", ")"))
         text = f"{sys.modules[rule.find.__module__].__doc__} {rule.find.__doc__}"
-        assert rule.summary in text.replace("\n", " "), "the docstring says what the page says first"
+        assert rule.summary in text.replace("\n", " "), "the docstring has the summary of the page"
 
 
 def test_each_code_has_a_page() -> None:
@@ -116,7 +116,7 @@ def test_explain_prints_the_text_of_the_page(code: str) -> None:
 
 
 def test_the_rule_of_the_architecture_page_works(tmp_path: Path) -> None:
-    """The example that shows how to add a rule, as a reader would add it."""
+    """Add the example rule of the page in the same way as a reader would."""
     text = (PAGES.parent / "architecture.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(text.split("```python\n", 1)[1].split("```", 1)[0], names)

@@ -1,4 +1,4 @@
-"""An image that a notebook's saved outputs show is saved, where nothing in the code tells that it is one."""
+"""The script saves an image, even if only the notebook's saved outputs show that it is one."""
 
 import json
 from typing import Any

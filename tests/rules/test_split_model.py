@@ -1,4 +1,4 @@
-"""A script whose one process spreads the model over all GPUs."""
+"""A script with a single process that spreads the model over all GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script whose completions a vLLM server writes: what starts the two, and what is left for a person."""
+"""A script that gets its completions from a vLLM server: how to start the two, and what a person has to do."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_what_needs_an_engine_is_said() -> None:
     script = convert().files["train.py"]
     assert script.count(TODO) == 1
     assert f"{TODO}model.load_lora(...) needs an engine in the process" in script
-    said = [each.message for each in convert().diagnostics if each.code == "DDP210"]
-    assert any(message.startswith("vllm_sampling_params does not reach a server") for message in said)
+    messages = [each.message for each in convert().diagnostics if each.code == "DDP210"]
+    assert any(message.startswith("vllm_sampling_params does not reach a server") for message in messages)
 
 
 def test_quantised_weights_are_said() -> None:

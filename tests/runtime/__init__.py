@@ -1,1 +1,1 @@
-"""The functions that scripts get, imported."""
+"""Tests of the functions that are copied into scripts; the tests import them."""

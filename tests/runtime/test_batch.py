@@ -13,7 +13,7 @@ from nb2ddp.runtime import batch, machines
 
 
 def start(monkeypatch: pytest.MonkeyPatch, world_size: int, *gigabytes: float) -> None:
-    """Be one of so many processes, which see GPUs with so much memory."""
+    """Simulate one of `world_size` processes that see GPUs with these amounts of memory."""
     gpus = [SimpleNamespace(total_memory=each * 10**9) for each in gigabytes]
     cuda = SimpleNamespace(device_count=lambda: len(gpus), get_device_properties=gpus.__getitem__)
     for module in (batch, machines):
@@ -30,10 +30,10 @@ def start(monkeypatch: pytest.MonkeyPatch, world_size: int, *gigabytes: float) -
         (1, [42.5], (4, 2)),
         (1, [85.0], (8, 1)),
         (2, [150.1, 150.1], (4, 1)),
-        (2, [15.8, 150.1], (2, 2)),  # all take what the smallest has room for
+        (2, [15.8, 150.1], (2, 2)),  # the smallest GPU limits all processes
         (4, [150.1] * 4, (2, 1)),
         (8, [150.1] * 8, (1, 1)),
-        (1, [8.0], (1, 8)),  # less memory than the notebook's
+        (1, [8.0], (1, 8)),  # less memory than the notebook's GPU
     ],
 )
 def test_the_per_device_batch_grows_with_the_memory(
@@ -45,7 +45,7 @@ def test_the_per_device_batch_grows_with_the_memory(
 
 
 def test_eight_samples_keep_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More at a time would only take the memory in which gradient checkpointing can stay off."""
+    """A larger batch would only use the memory that is needed to keep gradient checkpointing off."""
     start(monkeypatch, 1, 150.1)
     assert batch.split_batch(2, 16) == (8, 4)
     assert batch.split_batch(16, 2) == (16, 2)

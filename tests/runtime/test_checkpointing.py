@@ -1,4 +1,4 @@
-"""Gradient checkpointing is off where no GPU is short of memory."""
+"""Gradient checkpointing is off if no GPU is short of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nb2ddp.runtime import checkpointing
 
 MEMORY = Path(__file__).parents[2] / "benchmarks" / "results" / "memory.json"
 
-#: The sizes of Llama 3.2 3B, in gigabytes what 8 rows of 450 tokens were estimated and measured to need.
+#: The sizes of Llama 3.2 3B, for which the memory of 8 rows of 450 tokens was estimated and measured.
 LLAMA_3B: dict[str, Any] = {
     "hidden_size": 3072,
     "intermediate_size": 8192,
@@ -29,7 +29,7 @@ LLAMA_3B: dict[str, Any] = {
 }
 
 
-#: Every measured training without checkpointing of a model that scripts choose it for: the model, and the run.
+#: All measured trainings without checkpointing, of models for which scripts may turn it off: the model and the run.
 RUNS = [
     pytest.param(model, run, id=f"{model['model'][6:]}-{model['precision']}-{run['rows']}x{run['tokens']}-{number}")
     for number, model in enumerate(json.loads(MEMORY.read_text(encoding="utf-8"))["models"])
@@ -50,9 +50,9 @@ def choose(
     batch: tuple[int, int] = (8, 450),
     **sizes: Any,
 ) -> SimpleNamespace:
-    """A trainer of 8 rows at a time, the longest of 450 tokens, after the look at its GPU's free gigabytes.
+    """Return a trainer after the check of its GPU's free gigabytes; it trains 8 rows of up to 450 tokens at a time.
 
-    `others` say whether it fits the GPUs of the other processes.
+    `others` says whether the training fits the GPUs of the other processes.
     """
     cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, 150e9))
     weights = [
@@ -72,7 +72,7 @@ def choose(
             fp16=False,
             bf16=half,
         ),
-        train_dataset=rows.select([1, 2, 3]),  # the first was left out
+        train_dataset=rows.select([1, 2, 3]),  # without the first
     )
     monkeypatch.setattr(checkpointing, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(checkpointing, "gather_object", lambda own: [*own, *others])
@@ -89,8 +89,8 @@ def test_room_to_spare(
     assert trainer.args.gradient_checkpointing is not fits
     assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is fits
     state = "off" if fits else "on"
-    said = f"Gradient checkpointing: {state} (off needs 10.8 GB beside the model)\n"
-    assert capsys.readouterr().out == said
+    expected = f"Gradient checkpointing: {state} (off needs 10.8 GB beside the model)\n"
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize(("others", "fits"), [((True, True), True), ((True, False), False)])
@@ -133,7 +133,7 @@ def test_the_copy_of_gradients_that_ddp_keeps(
 def test_no_gpu_or_a_model_that_was_not_measured(
     free: float | None, model_type: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = choose(monkeypatch, free, model_type=model_type)  # whose config has no such sizes
+    trainer = choose(monkeypatch, free, model_type=model_type)  # its config has no such sizes
     assert trainer.args.gradient_checkpointing is True
     assert capsys.readouterr().out == ""
 

@@ -1,4 +1,4 @@
-"""One process works a value out, and all processes get it."""
+"""One process computes a value, and all processes get it."""
 
 from __future__ import annotations
 

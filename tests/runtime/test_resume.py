@@ -1,4 +1,4 @@
-"""What makes a checkpoint one to resume from."""
+"""Which checkpoints a training resumes from, and when it saves them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAINING = "train.py, 8 samples a step, 60 steps"
 
 @pytest.fixture(autouse=True)
 def _script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The training of a new script, under a transformers that does not look at the per-device batch."""
+    """The training of a new script, with a version of transformers that does not read the per-device batch."""
     monkeypatch.setattr(sys, "argv", ["train.py"])
     monkeypatch.setattr(resume, "training_numbers", iter((1, 2)))
     monkeypatch.setattr(resume, "compare_versions", lambda *_: False)
@@ -32,7 +32,7 @@ def _script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def saved(folder: Path, step: int, training: str | None = TRAINING) -> Path:
-    """A checkpoint that is complete if it names its training."""
+    """Write a checkpoint, which is complete if it names its training, and return its folder."""
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
     TrainerState(global_step=step, max_steps=60, train_batch_size=2).save_to_json(str(path / "trainer_state.json"))
@@ -96,7 +96,7 @@ def test_each_training_has_its_own_folder_and_keeps_as_many_as_the_notebook_says
 
 
 def step(callback: Any, state: Any, **flags: bool) -> Any:
-    """The control of a trainer at the end of a step."""
+    """Return the control of a trainer after the end of a step."""
     control = SimpleNamespace(**{"should_save": False, "should_training_stop": False, **flags})
     callback.on_step_end(SimpleNamespace(device="cpu"), state, control)
     return control
@@ -138,7 +138,7 @@ def test_a_training_is_saved_by_time_and_at_its_end(tmp_path: Path) -> None:
     assert control.should_save
     saved(tmp_path, 60, training=None)
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_save(SimpleNamespace(output_dir=str(tmp_path)), state, control, model=None)  # its end is no early one
+    callback.on_save(SimpleNamespace(output_dir=str(tmp_path)), state, control, model=None)  # not an early end
     callback.on_train_end(None, state, control)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

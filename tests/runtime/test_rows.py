@@ -1,4 +1,4 @@
-"""Rows that all ranks share, whatever each of them prepared."""
+"""All ranks share the same rows, even if each of them prepared different ones."""
 
 from __future__ import annotations
 
@@ -80,4 +80,4 @@ def test_ranks_train_on_the_rows_of_the_main_process(tmp_path: Path) -> None:
     assert len(main["torch"]) == len(main["list"]) == 120
     assert ended.stdout.count("The processes prepared different rows") == 8  # two processes, four data sets
     streamed = [n for pair in zip(*shares, strict=True) for part in pair for n in part]
-    assert streamed == [*range(133), *range(3)]  # one process's order; accelerate fills the last batches
+    assert streamed == [*range(133), *range(3)]  # the order of one process; accelerate fills the last batches

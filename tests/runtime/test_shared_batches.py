@@ -1,4 +1,4 @@
-"""Batches that the processes share: equal parts of all, those that are not full included."""
+"""Batches that the processes share in equal parts, including batches that are not full."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_a_batch_is_a_multiple_of_the_processes(
 ) -> None:
     monkeypatch.setattr(shared_batches, "world_size", world_size)
     assert shared_batches.share_batches(8) == batch
-    said = capfd.readouterr()
-    assert f"Samples a batch: {batch} ({batch // world_size} in each process)" in said.out
-    assert ("not the notebook's 8" in said.err) == (batch != 8)
+    output = capfd.readouterr()
+    assert f"Samples a batch: {batch} ({batch // world_size} in each process)" in output.out
+    assert ("not the notebook's 8" in output.err) == (batch != 8)
 
 
 @pytest.mark.parametrize(("world_size", "rows"), [(2, 22), (2, 21), (4, 17)])

@@ -1,4 +1,4 @@
-"""Scripts for uv and notebooks that launch: what stands in them, by the standards' own checks."""
+"""Scripts for uv and launching notebooks: their contents, checked with the tools of their standards."""
 
 from __future__ import annotations
 
@@ -86,4 +86,4 @@ class TestNotebook:
         assert sources[3] == "%%writefile 'my train.py'\n" + files["my train.py"].rstrip("\n")
         assert "accelerate launch --num_processes {processes}" in sources[4]
         assert "notebook_launcher" not in files["my train.launch.ipynb"]
-        assert not any(name.endswith(".txt") for name in files), "the notebook holds them"
+        assert not any(name.endswith(".txt") for name in files), "the notebook contains the requirements"

@@ -1,4 +1,4 @@
-"""Launch files of scripts that go on where a job ended early."""
+"""Launch files of scripts that resume after a job ended early."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_slurm_and_torchrun_start_again_only_what_goes_on(resume: bool) -> None:
 def test_a_slurm_job_that_was_told_to_end_is_requeued(
     count: str, signalled: bool, code: int, requeued: bool, tmp_path: Path
 ) -> None:
-    """srun is a program that sends the batch script SLURM's signal and ends a second later."""
+    """Replace srun by a program that sends SLURM's signal to the batch script (if `signalled`) and ends soon after."""
     script = launch_files(Launch(launcher="slurm"), "train.py", resume=True)["train.sbatch"]
     sends = "kill -USR1 $PPID; sleep 0.5" if signalled else "true"
     programs = {"srun": f"{sends}; exit {code}", "scancel": 'echo scancel "$@"', "scontrol": 'echo scontrol "$@"'}

@@ -1,4 +1,4 @@
-"""Headings and texts whose code is gone."""
+"""Headings and texts whose code is removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_INSTALL = "> # Title\n# %%\n> ### Installation\n# %%\n\n# %%\n> ### Load"
 
 @pytest.mark.parametrize(("code", "answers"), [*rows(__file__, "texts"), (NO_INSTALL, ["all"])])
 def test_a_text_about_an_installation_goes_with_its_code(code: str, answers: list[str]) -> None:
-    """Of the cells above the training, those of text have a `>` in front."""
+    """Text cells among the cells above the training start with `>`."""
     cells = code.split(f"\n{CELL_BREAK}")
     texts = [cell[2:] for cell in cells if cell.startswith("> ")]
     own = [markdown(cell[2:]) if cell.startswith("> ") else cell for cell in cells]

@@ -1,4 +1,4 @@
-"""Modules that a script imports and that nothing brings are among its needs."""
+"""Modules that a script imports but nothing provides are among its needs."""
 
 from __future__ import annotations
 

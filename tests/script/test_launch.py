@@ -1,6 +1,7 @@
-"""The launch files: against accelerate's own, against the shell, and against the golden files of `fixtures/launch`.
+"""The launch files, checked against accelerate's own, by the shell, and against the golden files of `fixtures/launch`.
 
-`pytest tests/script/test_launch.py --update` renews them. What they start is in `tests/cli/test_lines.py`.
+`pytest tests/script/test_launch.py --update` renews the golden files. `tests/cli/test_lines.py` tests which programs
+the launch files start.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_files_and_commands(case: str, golden: Callable[[Path, str], None]) -> None:
-    """Everything that is written for a case, and what to type on each machine."""
+    """Compare the launch files of a case, and the commands for each machine, with the golden files."""
     launch, script = CASES[case]
     files = launch_files(launch, script)
     ranks = range(1 if launch.launcher == "slurm" else launch.machines)
@@ -47,7 +48,7 @@ def test_no_golden_files_are_left_over() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_config_is_what_accelerate_writes(case: str, tmp_path: Path) -> None:
-    """What `accelerate config` builds from the answers (accelerate/commands/config/cluster.py)."""
+    """Build the config as `accelerate config` does from the answers (accelerate/commands/config/cluster.py)."""
     config_args = pytest.importorskip("accelerate.commands.config.config_args")
     utils = pytest.importorskip("accelerate.utils")
     launch, _ = CASES[case]
@@ -115,7 +116,7 @@ def test_no_line_of_sbatch_becomes_two(text: str) -> None:
     lines = launch_files(launch, "train.py")["train.sbatch"].splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("#SBATCH"))
     assert lines[last] == f"#SBATCH --comment={text}"
-    assert all(line.startswith("#") for line in lines[:last]), "the shell reads comments"
+    assert all(line.startswith("#") for line in lines[:last]), "the shell finds only comments above this line"
 
 
 @pytest.mark.parametrize("name", ["a/train.py", "/train.py", "..", ".", "", "a\\b.py"])

@@ -1,4 +1,4 @@
-"""What the linker copies into scripts: whole functions, with what they use, as they stand in the runtime."""
+"""The linker copies whole functions of the runtime, without annotations, and everything that they use into scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FUNCTIONS = [(several, name) for several in (False, True) for name in definition
 
 
 def bound(code: str) -> set[str]:
-    """The names that code binds at its top level."""
+    """Return the names that code binds at its top level."""
     found: set[str] = set()
     for node in ast.parse(code).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -33,7 +33,7 @@ def bound(code: str) -> set[str]:
 
 
 def test_nothing_is_missing(tmp_path: Path) -> None:
-    """Each function stands with all that it uses."""
+    """Each function is linked with everything that it uses."""
     for several, name in FUNCTIONS:
         linked = link([f"{name}()"], several)
         parts = ("import os", *linked.standard, *linked.packages, process(), *linked.functions, name)
@@ -45,7 +45,7 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("several", "name"), FUNCTIONS)
 def test_a_copy_is_what_stands_in_the_runtime(several: bool, name: str) -> None:
-    """All but annotations: the same statements, comments included, in lines that are not too long."""
+    """A copy has the same statements and comments, but no annotations, and its lines are not too long."""
     copied = definitions(several)[name].text
     assert not [line for line in copied.splitlines() if len(line) > 120]
     assert "->" not in copied
@@ -58,7 +58,7 @@ def test_a_copy_is_what_stands_in_the_runtime(several: bool, name: str) -> None:
 
 
 def test_the_page_has_each_function_that_inserted_code_calls() -> None:
-    """But for those that only other functions call."""
+    """The page may omit functions that only other functions call."""
     page = (RUNTIME.parents[1] / "docs" / "setup-block.md").read_text(encoding="utf-8")
     called = {name for each in definitions(several_machines=True).values() for name in each.reads}
     assert [name for name in definitions(several_machines=True) if name not in called and f"`{name}" not in page] == []
@@ -101,9 +101,9 @@ if not os.path.exists("rows"):
 print({0})"""
 
 
-@pytest.mark.parametrize("name", sorted({*names(), *imports()} - {"os"}))  # OWN asks os itself
+@pytest.mark.parametrize("name", sorted({*names(), *imports()} - {"os"}))  # OWN itself uses os
 def test_a_name_that_the_notebook_has_is_another_in_the_script(name: str) -> None:
-    """In the setup block and in all that is inserted; the notebook's own stays, and nothing else changes."""
+    """The name changes in the setup block and in all inserted code; the notebook's name and all other code do not."""
     own, plain = (
         convert_source(text(OWN.format(each), *CELLS[1:], "!ls", f"print({each})")).files["train.py"]
         for each in (name, "mine")

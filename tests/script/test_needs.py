@@ -1,4 +1,4 @@
-"""A job whose needs are not there ends in its first second, in every process alike."""
+"""A job that lacks one of its needs ends in its first second, in every process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_the_job_ends_where_something_is_missing(rank: str, tmp_path: Path) -> N
     environ = {"PATH": os.environ["PATH"], "RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank}
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 1
-    said = "Missing: HUB_TOKEN (see the first lines of this script)\n"
-    assert done.stderr == (said if rank == "0" else "")
+    message = "Missing: HUB_TOKEN (see the first lines of this script)\n"
+    assert done.stderr == (message if rank == "0" else "")
 
 
 def test_the_first_lines_name_what_the_job_needs() -> None:

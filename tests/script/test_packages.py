@@ -1,4 +1,4 @@
-"""Install cells of every style that public notebooks have, as requirements files (`packages.txt`)."""
+"""Requirements files for install cells of every style in public notebooks (`packages.txt`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nb2ddp.script.packages import Requirements, install_command, requirements
 from tests.examples import rows
 from tests.notebooks import CELL_BREAK, CELLS, text
 
-#: What a script with Unsloth asks for.
+#: The versions that a script with Unsloth asks for.
 FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
 
 
@@ -36,7 +36,7 @@ def lines(content: str) -> list[str]:
     ],
 )
 def test_packages(minimums: Iterable[tuple[str, str]], code: str, answers: list[str]) -> None:
-    """The lines of the file, what is installed after it, and notes; every line is one that pip reads."""
+    """Check the lines of the file, the packages to install after it, and the notes; pip can read every line."""
     found = read(*code.split(f"\n{CELL_BREAK}"), minimums=minimums)
     files = found.files("train.py")
     listed = [line for content in files.values() for line in lines(content)]

@@ -1,4 +1,4 @@
-"""What a script's setup block holds, by what its notebook does."""
+"""The contents of a script's setup block, which depend on its notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.notebooks import CELLS, markdown, text
 
 
 def script(arguments: str = "", training: str = "trainer.train()", first: str = "", machines: int = 1) -> str:
-    """The script of a notebook whose config has these further arguments."""
+    """Return the script of a notebook whose config has these additional arguments."""
     trainer = CELLS[2].replace("gradient_accumulation_steps = 4", f"gradient_accumulation_steps = 4, {arguments}")
     notebook = text(*filter(None, [first]), CELLS[1], trainer.replace("trainer.train()", training))
     return convert_source(notebook, options=Options(launch=Launch(machines=machines))).files["train.py"]
@@ -57,7 +57,7 @@ class TestWaiting:
 
 @pytest.mark.e2e
 def test_a_later_timeout_has_no_effect(tmp_path: Path) -> None:
-    """What `wait_seconds` relies on, with the installed accelerate and transformers."""
+    """`_wait_seconds` of the setup block relies on this; check it with the installed accelerate and transformers."""
     (tmp_path / "job.py").write_text(
         "from datetime import timedelta\nfrom accelerate import PartialState\n"
         "PartialState(timeout=timedelta(hours=2))\n"
@@ -76,10 +76,10 @@ SIZES = "per_device_train_batch_size = 2, gradient_accumulation_steps = 4"
 
 
 class TestSplitForTheGpu:
-    """The per-device batch grows with the memory of the GPU at hand, where it says no more than what fits."""
+    """The per-device batch grows with the memory of the GPU, if the notebook chose it only to fit into memory."""
 
     def test_samples_and_completions(self) -> None:
-        """A notebook that trains with SFT and then with GRPO has a function for each."""
+        """The script of a notebook that trains with SFT and then with GRPO has a function for each."""
         rewards = "per_device_train_batch_size = 1, gradient_accumulation_steps = 1, num_generations = 4"
         source = convert_source(text(*CELLS[:2], TRAINS.format("SFT", SIZES), TRAINS.format("GRPO", rewards))).files
         assert "= split_batch(2, 4)  # 8 samples a step in the notebook\n" in source["train.py"]
@@ -171,7 +171,7 @@ class TestSplitForTheGpu:
 def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
     size: int, arguments: str, grows: bool
 ) -> None:
-    """Without collator and tokenizer a Trainer stacks its rows, which fails where they are of unequal length."""
+    """Without collator and tokenizer a Trainer stacks its rows, which fails if their lengths differ."""
     trains = (
         "from transformers import Trainer, TrainingArguments\n"
         f"args = TrainingArguments(per_device_train_batch_size = {size}, gradient_accumulation_steps = 4)\n"
@@ -189,7 +189,7 @@ REPEATED = (
 
 
 class TestCheckpointing:
-    """One call, above the comment of `train()`, where it can act."""
+    """One call, above the comment of `train()`, where it has an effect."""
 
     def test_above_the_comment(self) -> None:
         source = script(training="# Train!\n# It takes a while\ntrainer.train()")
@@ -214,7 +214,7 @@ def test_unsloth_that_comes_after_the_training_does_not_change_it() -> None:
     own = convert_source(text("model, rows = make()", train, after)).files["train.py"]
     assert own.count("unsloth") == 1
     cloned = convert_source(text("import own as o", "o.trainer.train()", after)).files["train.py"]
-    assert "import unsloth  # before" in cloned  # what `own` imports is not known
+    assert "import unsloth  # before" in cloned  # it is unknown what `own` imports
 
 
 def test_one_blank_line_is_between_the_parts_of_the_block_without_unsloth() -> None:

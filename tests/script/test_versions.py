@@ -1,4 +1,4 @@
-"""The versions that the setup block asks for, executed as a script has it, against installed versions."""
+"""The setup block's check of installed versions, executed as in a script."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SET = text(
     SFT.format("ddp_find_unused_parameters = False"),
 )
 
-#: For each row of the table: notebooks that need it, and the nearest ones that do not.
+#: For each row of the table: notebooks that need it, and the most similar ones that do not.
 NEEDED: list[tuple[list[str], list[str]]] = [
     ([REWARDED_WITH_ENGINE], [REWARDED, REWARDED_WITHOUT_ENGINE, TEXT]),
     ([REWARDED, REWARDED_WITH_ENGINE], [TEXT]),
@@ -67,7 +67,7 @@ def script(notebook: str, **options: Any) -> str:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
-    """Let `importlib.metadata` find packages in these versions before any that is installed."""
+    """Let `importlib.metadata` find these versions of packages before the installed ones."""
     for package, version in versions.items():
         about = folder / f"{package}-{version}.dist-info"
         about.mkdir()
@@ -76,7 +76,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
 
 
 def start(notebook: str, world_size: int = 2) -> None:
-    """Execute the check of a notebook's script, as one of so many processes."""
+    """Execute the check of a notebook's script as one of `world_size` processes."""
     source = script(notebook)
     check = source[(at := source.index("for package, oldest in")) : source.index("\n\n", at)]
     imports = "import sys\nfrom accelerate.utils import compare_versions\n"
@@ -84,7 +84,7 @@ def start(notebook: str, world_size: int = 2) -> None:
 
 
 def before(version: str) -> str:
-    """A release before a version: `2026.9.14` to `2026.9.13`."""
+    """Return the release before a version: `2026.9.13` for `2026.9.14`."""
     *first, last = version.split(".")
     return ".".join([*first, str(int(last) - 1)])
 
@@ -123,8 +123,8 @@ def test_versions_are_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_one_process_asks_for_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clone of Unsloth on the path has none."""
-    pytest.importorskip("accelerate.utils")  # which asks for versions when it is imported
+    """A clone of Unsloth on the path has no version."""
+    pytest.importorskip("accelerate.utils")  # it asks for versions when it is imported
     monkeypatch.setattr("importlib.metadata.version", lambda package: 1 / 0)
     start(TEXT, world_size=1)
 
@@ -149,7 +149,7 @@ def test_every_row_is_on_the_page(row: dict[str, str]) -> None:
 
 @table(__file__)
 def test_the_kernel_whose_test_hangs_is_off(code: str, answers: list[str]) -> None:
-    """Before the import that reads the variable, and only under the trainers that pack rows."""
+    """The variable is set before the import that reads it, and only for trainers that pack rows."""
     setup, _, _ = script(text(*code.split(f"\n{CELL_BREAK}"))).partition("\nimport unsloth")
     assert ('os.environ["UNSLOTH_TORCH_VARLEN"] = "0"' in setup) is bool(answers)
 

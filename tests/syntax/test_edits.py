@@ -1,4 +1,4 @@
-"""Edits of a source: what they replace, in which style, and what stays as it is."""
+"""Edits of a source: what they replace, in which style, and what they leave unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def edited(source: str, edits: Callable[[Tree], Iterable[Edit]], cells: tuple[in
 
 
 def lines(source: str) -> list[str]:
-    """What is left of a source, as an answer of a table."""
+    """Return an edited source in the form of a table's answers."""
     return [source.rstrip("\n")] if source else []
 
 
@@ -38,7 +38,7 @@ def calls(tree: Tree, name: str) -> list[cst.Call]:
 
 
 def statements(tree: Tree, name: str) -> list[cst.BaseSmallStatement]:
-    """The small statements that call a function."""
+    """Return the small statements that call a function."""
     lines = [*tree.of(cst.SimpleStatementLine), *tree.of(cst.SimpleStatementSuite)]
     wanted = calls(tree, name)
     found = [s for line in lines for s in small_statements(line) if any(c in wanted for c in tree.within(s, cst.Call))]
@@ -46,7 +46,7 @@ def statements(tree: Tree, name: str) -> list[cst.BaseSmallStatement]:
 
 
 def whole(tree: Tree, name: str) -> list[Statement]:
-    """The whole statements that call a function, each once."""
+    """Return the whole statements that call a function, each once."""
     return list(dict.fromkeys(tree.statement(call) for call in calls(tree, name)))
 
 
@@ -232,7 +232,7 @@ def test_lines_below_a_block_stay_where_its_last_statement_goes() -> None:
     assert edited("if c:\n    y()\n    x()\nz()\n", edits) == "if r:\n    if c:\n        y()\n    after\nw()\nz()\n"
 
 
-#: What is left of a cell, between two others, where `x()` goes.
+#: A cell between two others, and the rest of it after `x()` is removed.
 CELLS_THAT_LOSE_CODE = [
     ("# of x\n\nx()\n# below\n", "# of x\n\n# below\n"),
     ("# of x\n\nx()\nx()  # beside\n", "# of x\n\n"),
@@ -274,8 +274,8 @@ def test_an_else_goes_with_its_statements() -> None:
         "for c in d:\n    y\nelse:\n    x\nz\n"
     )
     tree = Tree(source)
-    gone = [Remove(tree.statement(name)) for name in tree.of(cst.Name) if name.value == "x"]
-    assert apply(source, resolve(tree, gone)) == (
+    removals = [Remove(tree.statement(name)) for name in tree.of(cst.Name) if name.value == "x"]
+    assert apply(source, resolve(tree, removals)) == (
         "if a:\n    pass\nif b:\n    # why\n    pass\nelse:\n    # why\n    pass\nfor c in d:\n    y\nz\n"
     )
 

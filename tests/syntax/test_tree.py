@@ -1,4 +1,4 @@
-"""What a parsed source knows of its names and places."""
+"""Names and places in a parsed source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.examples import table
 
 
 def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
-    """The tree of a source, and the argument of its call of `ask`."""
+    """Return the tree of a source, and the argument of its call of `ask`."""
     tree = Tree(source)
     call = next(c for c in tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == "ask")
     return tree, call.args[0].value

@@ -1,4 +1,4 @@
-"""The one pass over a module against LibCST's own providers."""
+"""The single pass over a module, compared with LibCST's own providers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, Posi
 from nb2ddp.syntax.tree import SPACE, Walk
 
 ROOT = Path(__file__).parents[2]
-#: Code of every kind: some of the package, and of the converted scripts.
+#: Code of every kind: a sample of the package and of the converted scripts.
 SOURCES = sorted([*(ROOT / "nb2ddp").rglob("*.py"), *(ROOT / "fixtures" / "expected").glob("*.py")])[::16]
 SYNTAX = """\
 @first(1)

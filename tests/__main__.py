@@ -85,6 +85,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python3 -m tests [--all]", file=sys.stderr)
         return 2
     everything = bool(arguments)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode, an import of torch takes twice as long
     install(everything)
     run("lint", PYTHON, "-m", "ruff", "check", *CODE)
     run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)

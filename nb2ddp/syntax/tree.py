@@ -123,11 +123,12 @@ class Walk(CodegenState):
     def __enter__(self) -> None:
         """Begin the node that was recorded last."""
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         node, start_node, end_node, start = self._recorded.pop()
-        start = start if start_node is None else self.spans[id(start_node)][0]
-        end = self.offset if end_node is None else self.spans[id(end_node)][1]
-        self.spans[id(node)] = start, end
+        if error is None:
+            start = start if start_node is None else self.spans[id(start_node)][0]
+            end = self.offset if end_node is None else self.spans[id(end_node)][1]
+            self.spans[id(node)] = start, end
 
 
 class Regions:

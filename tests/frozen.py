@@ -1,6 +1,6 @@
 """Show how a change affects the scripts of all available notebooks.
 
-`python -m tests.frozen` converts each notebook with four sets of options. It compares scripts, other files, findings
+`python -m tests.frozen` converts each notebook with five sets of options. It compares scripts, other files, findings
 and refusals, without the lines `convert again:`, with the results of HEAD, or of the commit `--against`. It prints one
 diff for each distinct change, with the number of notebooks that have it. The exit code is 1 if anything differs.
 `--every 8` takes every eighth notebook.
@@ -37,7 +37,8 @@ SETS: dict[str, Callable[[], Options]] = {
     "default": Options,
     "uv": lambda: Options(launch=Launch(launcher="uv")),
     "notebook": lambda: Options(launch=Launch(launcher="notebook")),
-    "split": lambda: Options(split_model=True, batch=2, resume=True),
+    "split": lambda: Options(split_model=True),
+    "resume": lambda: Options(batch=2, resume=True),
 }
 _AGAIN = re.compile(r"^.*\bconvert again: .*\n", re.MULTILINE)
 #: Where to keep the results of commits.

@@ -276,8 +276,10 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
 
 def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     """Return a member's joined strings, and the offsets of the strings in which its lines begin."""
-    strings = [(string.start(), json.loads(string[0])) for string in _STRING.finditer(text, start, end)]
-    source = "".join(part for _, part in strings)
+    value = json.loads(text[start:end])
+    parts = [value] if isinstance(value, str) else value
+    source = "".join(parts)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
-    offsets = [at for at, part in strings for _ in part] or [start]  # the string that contains each character
+    strings = zip(_STRING.finditer(text, start, end), parts, strict=True)
+    offsets = [at for match, part in strings for at in [match.start()] * len(part)] or [start]  # of each character
     return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [offsets[min(at, len(offsets) - 1)] for at in starts]

@@ -160,8 +160,10 @@ def _resumes(program: Program) -> bool:
     first = next((call for call in program.training.calls if method(call) == "train"), None)
     given = None if first is None else argument(first, "resume_from_checkpoint", 0)
     named = None if given is None else program.tree.literal(given.value)
+    if named is not True and not isinstance(named, str):
+        return False
     *_, release = available(program.tree, program.text, "transformers") or ("5",)
-    return (named is True or isinstance(named, str)) and Version(release) < Version("5")
+    return Version(release) < Version("5")
 
 
 def split_of(program: Program, config: cst.Call) -> str | None:

@@ -46,7 +46,7 @@ def training(source: str) -> Training:
     return found
 
 
-def told(*words: str) -> tuple[int, str]:
+def estimated(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["estimate", *words, "--offline"])
     return result.exit_code, result.output
 
@@ -86,17 +86,17 @@ def test_what_nothing_tells_is_said(code: str, answers: list[str], tmp_path: Pat
     notebook = str(write(tmp_path / "sft.ipynb", code))
     output = CliRunner().invoke(main, [notebook]).output
     assert "Estimate: unknown: the notebook computes its batch; write per_device_train_batch_size" in output
-    exit_code, output = told(notebook)
+    exit_code, output = estimated(notebook)
     assert exit_code == 2
     assert "sft.ipynb: unknown: the notebook computes its batch" in output
 
 
 def test_a_length_that_nothing_tells_may_be_given(tmp_path: Path) -> None:
     notebook = write(tmp_path / "sft.ipynb", LOAD.replace("2048", "longest(rows)").format(""))
-    code, output = told(str(notebook))
+    code, output = estimated(str(notebook))
     assert code == 2
     assert "unknown: the notebook computes its longest row; give it with --tokens" in output
-    code, output = told(str(notebook), "--tokens", "450")
+    code, output = estimated(str(notebook), "--tokens", "450")
     assert code == 0
     assert "8 samples of up to 450 tokens a step" in output
 
@@ -199,7 +199,7 @@ def test_gpus_that_take_more() -> None:
 def test_the_answer_is_for_the_gpus_that_were_asked_for(gpus: int, tmp_path: Path) -> None:
     notebook = write(tmp_path / "sft.ipynb", LOAD.format("load_in_4bit = True").replace("2048", "450"))
     line = f"{gpus} GPUs need more than 8 samples of up to 450 tokens a step (two were 0.6 to 0.9 times as fast as one)"
-    assert line in told(str(notebook), "--gpus", str(gpus))[1]
+    assert line in estimated(str(notebook), "--gpus", str(gpus))[1]
     assert line in CliRunner().invoke(main, [str(notebook), "--gpus", str(gpus)]).output
 
 
@@ -214,11 +214,11 @@ def test_in_short_tells_of_several_trainings() -> None:
 def test_a_script_is_told_as_its_notebook(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     CliRunner().invoke(main, [str(ALPACA), str(script)])
-    assert told(str(script), "--format", "json") == told(str(ALPACA), "--format", "json")
+    assert estimated(str(script), "--format", "json") == estimated(str(ALPACA), "--format", "json")
 
 
 def test_json() -> None:
-    code, output = told(str(ALPACA), "--format", "json", "--gpu", "H100", "--tokens", "450")
+    code, output = estimated(str(ALPACA), "--format", "json", "--gpu", "H100", "--tokens", "450")
     (found,) = json.loads(output)["trainings"]
     assert code == 0
     assert (found["tokens"], found["samples_a_step"], found["fits"][0]["gpu"]) == (450, 8, "H100 80 GB")
@@ -292,7 +292,7 @@ def test_gpus_that_are_none(wanted: str) -> None:
     ],
 )
 def test_bad_input(words: tuple[str, ...], reason: str) -> None:
-    code, output = told(*words)
+    code, output = estimated(*words)
     assert code == 2
     assert reason in output
     assert "Traceback" not in output

@@ -49,7 +49,7 @@ def is_over(number: str, cluster: Cluster) -> bool:
     return state(number, cluster)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 
 
-def said(job: Job) -> str:
+def printed(job: Job) -> str:
     """Return the end of each log in the job's folder."""
     return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(job.work.glob("*.log")))
 
@@ -59,9 +59,9 @@ def test_losses_are_those_of_one_process(cluster: Cluster, alone: Job, tmp_path:
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm", slurm=settings))
     number = submit(job, cluster)
     wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
-    assert "2" in {variables.get("SLURM_JOB_NUM_NODES") for variables in job.processes().values()}, said(job)
-    assert wait_for(lambda: is_over(number, cluster), 2 * START_SECONDS), said(job)
-    assert state(number, cluster) == ("COMPLETED", "0:0"), said(job)
+    assert "2" in {variables.get("SLURM_JOB_NUM_NODES") for variables in job.processes().values()}, printed(job)
+    assert wait_for(lambda: is_over(number, cluster), 2 * START_SECONDS), printed(job)
+    assert state(number, cluster) == ("COMPLETED", "0:0"), printed(job)
     differences = [job.difference(rank, alone) for rank in range(2)]
     print(f"losses of the ranks differ from those of one process by {differences}")
     assert max(differences) < 1e-3
@@ -80,10 +80,10 @@ def test_one_killed_process_ends_the_job(cluster: Cluster, tmp_path: Path) -> No
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm"), steps=10_000)
     number = submit(job, cluster)
     wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
-    assert not is_over(number, cluster), said(job)
+    assert not is_over(number, cluster), printed(job)
     os.kill(job.worker(1), signal.SIGKILL)
     killed = time.monotonic()
-    assert wait_for(lambda: is_over(number, cluster), END_SECONDS), said(job)
+    assert wait_for(lambda: is_over(number, cluster), END_SECONDS), printed(job)
     print(f"killed rank 1: the job ended {time.monotonic() - killed:.1f} s later as {state(number, cluster)}")
     assert state(number, cluster)[0] == "FAILED"
     assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()

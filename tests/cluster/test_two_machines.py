@@ -67,7 +67,7 @@ def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess
             launcher.wait()
 
 
-def said(job: Job) -> str:
+def printed(job: Job) -> str:
     """Return the end of the output of each machine's launcher."""
     return "\n".join((job.folder / f"machine{rank}.log").read_text()[-3000:] for rank in (0, 1))
 
@@ -79,7 +79,7 @@ def test_losses_are_those_of_one_process(
     job = prepare(tmp_path / "job", Launch(gpus=gpus, machines=2, launcher=launcher))
     with started(job, pair) as launchers:
         codes = [process.wait(2 * START_SECONDS) for process in launchers]
-    assert codes == [0, 0], said(job)
+    assert codes == [0, 0], printed(job)
     differences = [job.difference(rank, alone) for rank in range(2 * gpus)]
     print(f"losses of the ranks differ from those of one process by {differences}")
     assert max(differences) < 1e-3
@@ -93,7 +93,7 @@ def test_one_killed_process_ends_the_job(pair: tuple[Machine, Machine], tmp_path
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="accelerate"), steps=10_000)
     with started(job, pair) as launchers:
         wait_for(lambda: bool(job.losses(0)) or any(process.poll() for process in launchers), START_SECONDS)
-        assert [process.poll() for process in launchers] == [None, None], said(job)
+        assert [process.poll() for process in launchers] == [None, None], printed(job)
         os.kill(job.worker(0), signal.SIGKILL)
         killed = time.monotonic()
         codes = [process.wait(END_SECONDS) for process in launchers]
@@ -107,13 +107,13 @@ def test_a_job_that_is_started_again_resumes(pair: tuple[Machine, Machine], alon
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="torchrun"), resume=True)
     with started(job, pair) as launchers:
         wait_for(lambda: len(job.losses(0)) >= 4 or any(each.poll() for each in launchers), START_SECONDS)
-        assert [each.poll() for each in launchers] == [None, None], said(job)
+        assert [each.poll() for each in launchers] == [None, None], printed(job)
         os.killpg(launchers[1].pid, signal.SIGKILL)
         os.kill(job.worker(1), signal.SIGKILL)
         assert launchers[0].wait(END_SECONDS) != 0
         assert wait_for(lambda: not job.processes(), END_SECONDS), job.processes()
     with started(job, pair) as launchers:
         codes = [process.wait(2 * START_SECONDS) for process in launchers]
-    assert codes == [0, 0], said(job)
+    assert codes == [0, 0], printed(job)
     assert "Training resumes from outputs/checkpoint-" in (job.folder / "machine0.log").read_text()
     assert job.losses(0) == pytest.approx(alone.losses(0), abs=1e-3)

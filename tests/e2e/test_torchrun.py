@@ -83,7 +83,7 @@ def rehearsed(text: str, starter: Parent, folder: Path) -> Run:
         return ranks.ended(limit=100, tell=lambda _: None)
 
 
-def told(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:
+def added_environment(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:
     """Return the variables that the launcher adds to the environment of a process."""
     environ = json.loads((folder / f"told_{rank}.json").read_text())
     return {name: value for name, value in environ.items() if before.get(name) != value}
@@ -97,8 +97,8 @@ def test_environment_is_that_of_torchrun(starter: Parent, tmp_path: Path) -> Non
     subprocess.run([*command, str(script)], env=before, cwd=tmp_path, check=True)
     assert [rank.code for rank in rehearsed(TELLS, starter, tmp_path / "rehearsed").ranks] == [0, 0]
     for rank in range(2):
-        real = told(tmp_path, rank, before)
-        ours = {name: told(tmp_path / "rehearsed" / "work", rank, {}).get(name) for name in real}
+        real = added_environment(tmp_path, rank, before)
+        ours = {name: added_environment(tmp_path / "rehearsed" / "work", rank, {}).get(name) for name in real}
         for name in ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE"):  # they differ for each job
             assert real.pop(name)
             assert ours.pop(name)

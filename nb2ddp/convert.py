@@ -114,7 +114,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         needs = all_needs(program, packages)
         launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
         text = script(program, packages, needs, result.cells, block, script_name)
-        _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
+        _check_script(text, program, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
         error.diagnostics = tuple(
             replace(finding, line_text=notebook.line_text(finding.location)) if finding.location else finding
@@ -123,8 +123,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         raise
     if options.split_model:
         del launch[CONFIG_NAME]  # Python starts its one process
-    installs_itself = options.launch.launcher in ("notebook", "uv")
-    listed = {} if installs_itself else packages.files(script_name, notebook.name)
+    listed = {} if options.launch.launcher in ("notebook", "uv") else packages.files(script_name, notebook.name)
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it contains the signed script
         launching = launching_notebook(program, files[script_name], script_name, packages)
@@ -171,7 +170,7 @@ def _at(cell: Cell, offset: int) -> Location:
     return Location(cell.number, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
-def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
+def _check_script(text: str, program: Program, cells: dict[int, str], *, all_rules: bool) -> None:
     """Refuse a script that is not Python, or that still contains a placeholder.
 
     The error names the cells that do not become Python: IPython syntax within other code, or left by the rules.
@@ -181,13 +180,17 @@ def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_r
         faults = []
         for number, cell in cells.items():
             if found := _fault(cell):
-                message = (
+                problem = (
                     f"{why}the cell cannot be converted to Python ({found} of the result): write it in plain Python"
                 )
-                faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
+                faults.append(NotebookError(problem, Location(number, 1, 1)).diagnostic)
         refuse(faults)
+        for part in program.code_cells:
+            if found := _fault(program.tree.source[: program.cell_span(part.number)[1]]):  # `global x` below an `x`
+                message = f"the cell is Python, but not below those above it ({found}, counted from the first cell)"
+                raise NotebookError(message, Location(part.number, 1, 1))
         raise _internal(f"the script would not be Python ({fault})")
-    if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
+    if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in program.notebook.cells):
         raise _internal("IPython syntax is left in the script")
 
 

@@ -77,7 +77,14 @@ def test_a_name_may_be_made_of_itself(binding: str) -> None:
                 convert_source(text(code(HEAD + source)))
 
 
-@pytest.mark.parametrize("deep", ["x = " + " or ".join(["a"] * 700), "if " + "not " * 700 + "a:\n    b"])
-def test_code_that_nests_deeply_is_refused_with_its_cell(deep: str) -> None:
-    with pytest.raises(NotebookError, match=r"cell 2:1:1: the cell nests too deeply to be read"):
-        convert_source(text(code("trainer.train()"), code(deep)))
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("x = " + " or ".join(["a"] * 700), "nests too deeply to be read"),
+        ("if " + "not " * 700 + "a:\n    b", "nests too deeply to be read"),
+        ("global trainer", "is Python, but not below those above it"),
+    ],
+)
+def test_what_python_or_libcst_cannot_read_is_refused_with_its_cell(cell: str, why: str) -> None:
+    with pytest.raises(NotebookError, match=f"cell 2:1:1: the cell {why}"):
+        convert_source(text(code("trainer = Trainer()\ntrainer.train()"), code(cell)))

@@ -112,13 +112,12 @@ class Installs:
     @cached_property
     def emptied(self) -> frozenset[int]:
         """The cells in which only comments remain."""
-        return frozenset(cell for cell, lines in self._lines.items() if self.statements.issuperset(lines))
+        return frozenset(cell for cell, lines in self._by_cell.items() if self.statements.issuperset(lines))
 
     @cached_property
-    def _lines(self) -> dict[int, list[cst.CSTNode]]:
+    def _by_cell(self) -> dict[int, list[cst.CSTNode]]:
         """The lines of each cell, without those that stand for cell magics above code: `%%capture`."""
-        forms = self._source.forms_of(Kind.CELL_MAGIC)
-        above = {self._tree.statement(call) for call, form in forms if form.body is None}
+        above = {self._tree.statement(call) for call, form in self._source.forms_of(Kind.CELL_MAGIC) if not form.body}
         return grouped((self._cell(line), line) for line in self._tree.module.body if line not in above)
 
     def covers(self, node: cst.CSTNode) -> bool:
@@ -151,11 +150,12 @@ class Installs:
         Each round puts back, all at once, the nodes that remaining code needs. So the order of the set does not matter,
         and nodes that read each other are left out together.
         """
-        near = reached(
-            [*self.installing, *self._idle, *self._unused],
-            lambda node: [*self._mentions(node), *filter(self._may_go, self._around(node))],
+        removed = set(
+            reached(
+                [*self.installing, *self._idle, *self._unused],
+                lambda node: [*self._mentions(node), *filter(self._may_go, self._around(node))],
+            )
         )
-        removed = set(near)
         while True:
             stays = removed - self.installing.union(*map(self._mentions, removed))
             back = {node for node in stays if not self._goes(node, removed)}
@@ -210,7 +210,7 @@ class Installs:
             return True
         if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias, cst.Pass)) or self._only_binds(node)):
             return False
-        is_rest = node in self._unused and removed.issuperset(self._lines[self._cell(node)])
+        is_rest = node in self._unused and removed.issuperset(self._by_cell[self._cell(node)])
         return self._is_dead(node, removed) and (is_rest or node in self._idle or self._serves(node, removed))
 
     @cached_property
@@ -218,21 +218,21 @@ class Installs:
         """The unused results in cells that only install and bind names."""
         found: list[cst.CSTNode] = []
         for cell in self.cells:
-            lines = [small for line in self._lines[cell] for small in small_statements(line)]
+            lines = [small for line in self._by_cell[cell] for small in small_statements(line)]
             if all(line in self.installing or self._may_go(line) for line in lines):
                 found += [line for line in lines if isinstance(line, cst.Assign) and self._tree.within(line, cst.Call)]
         return {line for line in found if not self._users(line)}
 
     @cached_property
     def _unused(self) -> set[cst.CSTNode]:
-        """The `pass` and unused imports of the standard library in cells that install.
+        """Each `pass` outside of blocks, and unused imports of the standard library, in cells that install.
 
         They are left out with all other lines of their cell.
         """
-        found: list[cst.CSTNode] = [*self._tree.of(cst.Pass)]
-        for line in self._tree.live(cst.Import):
-            modules = {alias.evaluated_name.split(".")[0] for alias in line.names}
-            found += line.names if modules <= sys.stdlib_module_names else ()
+        tree = self._tree
+        found: list[cst.CSTNode] = [each for each in tree.of(cst.Pass) if tree.parents[each] in tree.module.body]
+        for line in tree.live(cst.Import):
+            found += [alias for alias in line.names if alias.evaluated_name.split(".")[0] in sys.stdlib_module_names]
         return {each for each in found if self._cell(each) in self.cells and not self._users(each)}
 
     def _is_dead(self, node: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
@@ -249,16 +249,15 @@ class Installs:
     @remembered
     def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the nodes outside a statement, IPython forms included, that may read what it binds."""
-        start, end = self._tree.span(node)
-        users = [user for name in self._tree.binds(node) for user in self._readers(name, node)]
+        tree = self._tree
+        start, end = tree.span(node)
+        users = [user for name in tree.binds(node) for user in self._readers(name, node)]
         if isinstance(node, cst.For):  # a new binding of the loop variable hides this one
-            counting = {name.value for name in self._tree.within(node.target, cst.Name)}
+            counting = {name.value for name in tree.within(node.target, cst.Name)}
             users = [
-                user
-                for user in users
-                if getattr(user, "value", "") not in counting or self._tree.definition(user) is node
+                user for user in users if getattr(user, "value", "") not in counting or tree.definition(user) is node
             ]
-        return [user for user in users if not start <= self._tree.start(user) < end]
+        return [user for user in users if not start <= tree.start(user) < end]
 
     def _readers(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return the nodes, IPython forms included, that may read a name that a statement binds."""
@@ -371,7 +370,7 @@ class Installs:
         if not any(line in removed for line in lines) or self._tree.scope(function) is not self._tree.module:
             return False
         calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
-        alone = all(call is not None and self._source.alone(call) is not None for call in calls)
+        alone = all(call and self._source.alone(call) for call in calls)
         return alone and all(self._does_nothing(line, removed, binds=False, tells=True) for line in lines)
 
 

@@ -61,11 +61,12 @@ def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpress
         service = next((name for name in _CLIENT_KEYS if function.startswith(f"{name}.")), "")
         if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
             yield filled.value, _CLIENT_KEYS[service]
-        client = function.startswith("huggingface_hub.")
         variable, token = login_of(tree, call)
         if variable is not None and token is not None:
             yield token, variable
-        elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
+        elif function.startswith("huggingface_hub.") or (
+            method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE
+        ):
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
         elif constant(tree, call, "push_to_hub") is True:
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]

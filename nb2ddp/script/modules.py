@@ -64,11 +64,7 @@ def is_published(name: str, sources: Iterable[str]) -> bool:
         rf"^[^#\n]*\binstall\b(?:(?![ \t]#)[^\n])*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])",
         re.MULTILINE,
     )
-    return (
-        name in sys.stdlib_module_names
-        or name in _OF_TRAINING
-        or any("install" in source and installs.search(source) for source in sources)
-    )
+    return name in sys.stdlib_module_names or name in _OF_TRAINING or any(map(installs.search, sources))
 
 
 def other_name(name: str) -> str:

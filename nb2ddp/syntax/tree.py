@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -25,37 +25,35 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Function = cst.FunctionDef | cst.Lambda
 _Constant = cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float
 #: The classes of `Statement`. LibCST's classes are abstract, for which a negative `isinstance` is slow.
-_STATEMENTS = frozenset(
-    {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
-)
-_STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
+_BLOCKS = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
+_STATEMENTS = frozenset({cst.SimpleStatementLine, cst.FunctionDef, cst.ClassDef, *_BLOCKS})
 #: For each class of node, the field with a name that is not a variable; empty if no name in the node is one.
 _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 #: Methods that add items to a list.
 ADDING = frozenset({"append", "extend", "insert"})
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
-_CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
+_CONSTANTS: dict[str, object] = {"True": True, "False": False, "None": None}
 #: Escape sequences, and the characters that they represent.
 _ESCAPE = re.compile(r"\\([\nnt\\'\"])")
-_ESCAPED: Final = {"\n": "", "n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_ESCAPED = {"\n": "", "n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
 #: Nodes that bind names to a value that they contain.
 _VALUES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.WithItem)
 #: Nodes other than imports that bind names, with the field that contains the names.
-_BINDING: Final[dict[type[cst.CSTNode], str]] = {
+_BINDING: dict[type[cst.CSTNode], str] = {
     cst.Assign: "targets",
     **dict.fromkeys((cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor), "target"),
     **dict.fromkeys((cst.FunctionDef, cst.ClassDef, cst.Param, cst.MatchAs, cst.MatchStar, cst.ExceptHandler), "name"),
     cst.WithItem: "asname",
 }
-SCOPES: Final = frozenset({cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS})
+SCOPES = frozenset({cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS})
 
 
 #: Nodes that no query needs, nearly half of all nodes.
-SPACE: Final = frozenset({cst.SimpleWhitespace, cst.Newline})
+SPACE = frozenset({cst.SimpleWhitespace, cst.Newline})
 
 
 class Walk(CodegenState):

@@ -53,7 +53,7 @@ _NOTHING = (
 def no_training(program: Program) -> Findings:
     """A notebook without a training call is refused."""
     training, module = program.training, program.tree.module
-    if training.events or not module.body or training.backward_calls:
+    if training.events or training.backward_calls:
         return
     if training.calls:
         yield Finding(training.calls[0], _NEVER_CALLED)
@@ -65,7 +65,7 @@ def no_training(program: Program) -> Findings:
     elif called := program.execution.calls(_FUNCTION)[:1]:
         yield Finding(called[0], f"{program.tree.text(called[0].func)}() {_IN_A_FUNCTION}")
     else:
-        yield Finding(next(iter(program.loads), module.body[0]), _NOTHING)
+        yield Finding([*program.loads, *module.body, module][0], _NOTHING)
 
 
 @rule("DDP003", Severity.ERROR)

@@ -3,7 +3,8 @@
 This needs Python 3.11 and a C compiler. It makes `.venv` and installs the project with the packages that its tests
 need. Then it runs the linter, the fast tests, the type checker, and a few of the tests that train on this machine (the
 marker `short`). The fast tests also compare the generated pages. With `--all` it runs all tests that train, the slow
-tests, and the cluster tests. The checks that fail most often run first. Without `--all` the first failure ends the run.
+tests, the cluster tests, and 5,000 fuzzed inputs. The checks that fail most often run first. Without `--all` the first
+failure ends the run.
 
 uv makes a second environment below `.venv-pinned`, with the versions that most public notebooks pin
 (`tests/pinned.py`). As root on Debian, `--all` installs the system packages of the cluster tests. Elsewhere these tests
@@ -86,6 +87,8 @@ def main(arguments: list[str]) -> int:
         return 2
     everything = bool(arguments)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode, an import of torch takes twice as long
+    if everything:
+        os.environ["NB2DDP_FUZZ_CASES"] = "5000"
     install(everything)
     run("lint", PYTHON, "-m", "ruff", "check", *CODE)
     run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)

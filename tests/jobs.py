@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = "train.py"
 STEPS = 20
-#: The first lines of a script, which let several processes on CPUs load checkpoints: `torch.load` does not know
-#: "cpu:0", to which transformers maps them.
+#: The first lines of a script, for several processes on CPUs. `torch.load` does not know "cpu:0", to which transformers
+#: maps checkpoints. Each process waits for gloo's threads, as in a rehearsal: otherwise they may abort it at its end.
 ON_CPUS = """\
-import torch
+import functools, torch
+from nb2ddp.rehearsal.stage.gloo import pause_after
 load = torch.load
 torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
+torch.distributed.destroy_process_group = functools.partial(pause_after, torch.distributed.destroy_process_group)
 """
 #: The notebook's own module, such as a user has beside a notebook. Each process writes the losses that it logs.
 _STEPS = (

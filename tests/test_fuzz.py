@@ -37,9 +37,10 @@ SHARES = {"cells": 0.3, "programs": 0.4, "structure": 0.2, "bytes": 0.1}
 def cases(test: str) -> settings:
     """Return settings for a test's share of the cases, without a deadline because machines differ."""
     return settings(
-        max_examples=int(CASES * SHARES[test]),
+        max_examples=max(int(CASES * SHARES[test]), 1),
         deadline=None,
         suppress_health_check=list(HealthCheck),
+        print_blob=True,
         derandomize=CASES < 20000,  # a short run is the same each time
     )
 
@@ -87,6 +88,7 @@ def check(text: str | bytes, name: str = "notebook", options: Options | None = N
                 "out/train.py",
                 "out/accelerate_config.yaml",
             }
+            assert len(result.written) == len(there) - 1, "the result names each file"
             assert_python(script.read_text(encoding="utf-8"), content)
     return result
 

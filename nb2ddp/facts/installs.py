@@ -117,7 +117,9 @@ class Installs:
     @cached_property
     def _by_cell(self) -> dict[int, list[cst.CSTNode]]:
         """The lines of each cell, without those that stand for cell magics above code: `%%capture`."""
-        above = {self._tree.statement(call) for call, form in self._source.forms_of(Kind.CELL_MAGIC) if not form.body}
+        above = {
+            self._tree.statement(call) for call, form in self._source.forms_of(Kind.CELL_MAGIC) if form.body is None
+        }
         return grouped((self._cell(line), line) for line in self._tree.module.body if line not in above)
 
     def covers(self, node: cst.CSTNode) -> bool:

@@ -206,7 +206,7 @@ def _accepted(library: str) -> tuple[str, ...]:
     return tuple(release for release in table()[library]["releases"] if _has_minor(allowed, release))
 
 
-@lru_cache(4)
+@lru_cache(4)  # several rules ask for both libraries of one notebook
 def asked_for(text: str, library: str) -> str:
     """Return the versions of a library that a notebook's text names last; "" for any.
 

@@ -280,6 +280,6 @@ def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     parts = [value] if isinstance(value, str) else value
     source = "".join(parts)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
-    strings = zip(_STRING.finditer(text, start, end), parts, strict=True)
-    offsets = [at for match, part in strings for at in [match.start()] * len(part)] or [start]  # of each character
+    strings = zip((match.start() for match in _STRING.finditer(text, start, end)), parts, strict=True)
+    offsets = [at for at, part in strings for _ in part] or [start]  # the string that contains each character
     return _LINE_END.sub("\n", source.removeprefix("\ufeff")), [offsets[min(at, len(offsets) - 1)] for at in starts]

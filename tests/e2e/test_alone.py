@@ -11,6 +11,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.rehearsal.run import free_port
+from tests.jobs import ON_CPUS
 from tests.notebooks import text
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +41,7 @@ again = LlamaForCausalLM.from_pretrained("saved", device_map="auto")
 
 def test_the_main_process_finds_itself_alone(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(convert_source(text(TRAIN, AFTER)).files["train.py"])
+    script.write_text(convert_source(text(ON_CPUS, TRAIN, AFTER)).files["train.py"])
     launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     command = [sys.executable, *launch, str(script)]
     done = subprocess.run(command, env=dict(os.environ), cwd=tmp_path, capture_output=True, text=True, timeout=300)

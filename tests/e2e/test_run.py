@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from nb2ddp.rehearsal import uv
 from nb2ddp.rehearsal.stage import models
 from tests.checkout import copy
+from tests.e2e.with_uv import with_uv
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,9 +23,6 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.timeout(LIMIT + 60)
 def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
-    program = uv.found()
-    if program is None:
-        pytest.skip("uv is not there")
     clone = copy(tmp_path / "nb2ddp")
     # A folder with the name of a repository takes precedence over the hub.
     model = clone / "unsloth" / "Llama-3.2-1B"
@@ -42,21 +36,9 @@ def test_the_example_trains_where_nothing_is_installed(tmp_path: Path) -> None:
     rows = [{"instruction": f"Count to {n}.", "input": "", "output": "1 2 3"} for n in range(200)]
     (clone / "yahma" / "alpaca-cleaned").mkdir(parents=True)
     (clone / "yahma" / "alpaca-cleaned" / "train.json").write_text(json.dumps(rows))
-    environ = {name: value for name, value in uv.settings().items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    environ |= {"HF_HUB_OFFLINE": "1", "NB2DDP_CACHE_DIR": str(tmp_path / "cache"), "PATH": os.defpath}
     _, *words = shlex.split(LINE)
-    done = subprocess.run(
-        [program, "tool", "run", "--python", sys.executable, *words],
-        cwd=clone,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    if "error sending request" in done.stderr or "Failed to fetch" in done.stderr:
-        pytest.skip("no package index answers")
-    assert done.returncode == 0, done.stdout + done.stderr
+    cache = str(tmp_path / "cache")
+    done = with_uv(*words, folder=clone, seconds=LIMIT, HF_HUB_OFFLINE="1", NB2DDP_CACHE_DIR=cache)
     for part in re.split(r"\.\.\.|\n|[\d.]{4,}", SHOWN):  # losses and seconds may differ
         assert part.strip() in done.stderr + done.stdout
     assert (clone / "alpaca_lora" / "adapter_model.safetensors").exists()

@@ -161,6 +161,7 @@ class Effects:
         form = self.form(call)
         return form is not None and form.kind is Kind.SHELL
 
+    @remembered
     def command(self, call: cst.Call) -> str:
         """Return the command line of a call: a shell line, a magic's body or a program; empty if it runs nothing."""
         if (form := self.form(call)) is not None:
@@ -277,7 +278,9 @@ def _as_named(tree: Tree, call: cst.Call) -> Does:
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
     """Return whether every process may make a call: it works in memory or a temporary folder, or only looks."""
     first = call.args[0].value if call.args else None
-    if any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call)):
+    if "tempfile" in tree.source and any(
+        tree.qualified(maker.func).startswith("tempfile.") for maker in makers(tree, call)
+    ):
         return True
     if re.fullmatch(r"(huggingface_hub\.)?(snapshot_download|hf_hub_download)", name):
         return keyword(call, "local_dir") is None  # the Hub's cache is safe with several processes

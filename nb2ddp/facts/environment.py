@@ -119,7 +119,7 @@ def _test(tree: Tree, node: cst.CSTNode) -> str:
 def imported_packages(tree: Tree) -> Iterator[tuple[cst.Import | cst.ImportFrom, str]]:
     """Yield the live imports, in order, with each package that they name; no relative imports."""
     lines: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
-    for line in tree.in_order(lines):
+    for line in sorted(lines, key=tree.start):
         if isinstance(line, cst.Import):
             yield from ((line, dotted(alias.name).partition(".")[0]) for alias in line.names)
         elif line.module is not None and not line.relative:

@@ -114,7 +114,7 @@ class Execution:
             found = [call for each, calls in self._by_name.items() if name.fullmatch(each) for call in calls]
             found.sort(key=self.tree.start)
         else:
-            found = self._by_name.get(name, []) if name else self._live
+            found = self._by_name.get(name, []) if name else self._acting if does else self._live
         return [
             call
             for call in found
@@ -125,6 +125,10 @@ class Execution:
     def _live(self) -> list[cst.Call]:
         dropped = Phase.DEAD | Phase.INSTALL
         return [call for call in self.tree.of(cst.Call) if not self.phase(call) & dropped]
+
+    @cached_property
+    def _acting(self) -> list[cst.Call]:
+        return [call for call in self._live if self.does(call)]
 
     @cached_property
     def _by_name(self) -> dict[str, list[cst.Call]]:
@@ -152,13 +156,13 @@ class Execution:
 
     def owner(self, node: cst.CSTNode) -> Function | None:
         """Return the function whose call runs a node: a user-defined function, or a lambda that a trainer calls."""
-        start = self.tree.start(node)
-        for above in self.tree.ancestors(node):
-            if type(above) is cst.FunctionDef and self.tree.start(above) < start:  # a decorator precedes its function
-                return above
-            if type(above) is cst.Lambda and above in self._called_by_trainers:
-                return above
-        return None
+        start, above = self.tree.start(node), self.tree.enclosing_function(node)
+        while above is not None:
+            is_lambda = type(above) is cst.Lambda
+            if above in self._called_by_trainers if is_lambda else self.tree.start(above) < start:
+                break  # but a decorator precedes its function
+            above = self.tree.enclosing_function(above)
+        return above
 
     def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
         """Return whether code runs in one of these phases; by default, while all processes run."""
@@ -248,7 +252,7 @@ class Execution:
         """Return which processes run a node in the notebook as written."""
         inner = node
         for above in self.tree.ancestors(node):
-            if isinstance(above, cst.Call) and self.tree.text(above.func) in self._once:
+            if type(above) is cst.Call and self.tree.text(above.func) in self._once:
                 return Who.MACHINE
             asked = self._asked(above, inner)
             if asked is not Who.EVERY:
@@ -268,6 +272,7 @@ class Execution:
             return Who.EVERY
         return Who.MACHINE if "local" in found[0] else Who.MAIN
 
+    @remembered
     def asks_rank(self, test: cst.BaseExpression) -> Who:
         """Return which processes pass a test, by whether its backward slice asks for the process's rank."""
         texts = [self.tree.text(part) for part in self.tree.backward_slice(test)]

@@ -27,7 +27,7 @@ def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]])
 
 def receiver(node: cst.CSTNode | None) -> cst.BaseExpression | None:
     """Return the receiver of a method call: `app` of `app.run()`; None for any other node."""
-    return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
+    return node.func.value if type(node) is cst.Call and type(node.func) is cst.Attribute else None
 
 
 def first_import(tree: Tree) -> int:

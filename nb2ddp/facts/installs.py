@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence, Set
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -31,6 +31,8 @@ _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\
 _MAGIC = re.compile(r"%?(pip|conda|mamba|micromamba|uv)\b")
 _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
+#: Returns whether nodes of a class are statements: small ones, or compound ones.
+_is_part = cache(lambda kind: issubclass(kind, (cst.BaseSmallStatement, cst.BaseCompoundStatement)))
 #: The part of a compound statement that runs before its suites.
 _HEADS = {cst.If: "test", cst.While: "test", cst.For: "iter"}
 #: A plain print that announces what a removed line did.
@@ -140,8 +142,9 @@ class Installs:
 
     def _part(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the innermost statement around a node: a small one, or a compound one for a node in its head."""
-        kinds = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
-        return next(each for each in (node, *self._tree.ancestors(node)) if isinstance(each, kinds))
+        while not _is_part(type(node)):
+            node = self._tree.parents[node]
+        return node
 
     # -- code that only installs need -----------------------------------------------------------------------
 
@@ -176,8 +179,7 @@ class Installs:
                 yield from self._above(part)
 
     def _above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        kinds = (cst.BaseSmallStatement, cst.BaseCompoundStatement, *_LINE)
-        return (each for each in self._tree.ancestors(node) if isinstance(each, kinds))
+        return (each for each in self._tree.ancestors(node) if _is_part(type(each)) or type(each) in _LINE)
 
     def _names(self, node: cst.CSTNode) -> set[str]:
         """Return the names that a node reads, including those that IPython fills in."""
@@ -185,12 +187,13 @@ class Installs:
         forms = [form for call in self._tree.within(node, cst.Call) if (form := self._source.form(call)) is not None]
         return names.union(*(re.findall(r"[{$](\w+)", form.text) for form in forms))
 
+    @remembered
     def _may_go(self, node: cst.CSTNode) -> bool:
         """Return whether a node has no known effect, apart from its parts, except to bind names."""
         tree = self._tree
-        if isinstance(node, cst.ImportAlias):
+        if type(node) is cst.ImportAlias:
             may = "unsloth" not in tree.text(tree.parents[node])
-        elif isinstance(node, (cst.FunctionDef, *_COMPOUND, *_LINE, cst.Import, cst.ImportFrom)):
+        elif type(node) in (cst.FunctionDef, *_COMPOUND, *_LINE, cst.Import, cst.ImportFrom):
             return True
         else:
             may = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import libcst as cst
 
@@ -20,6 +21,9 @@ _TABLES = toml.tables(__file__)
 _SERVICES: list[Mapping[str, str]] = _TABLES["service"]
 #: The libraries of services, and the variables in which their clients look for a key.
 _CLIENT_KEYS: Mapping[str, str] = _TABLES["clients"]
+#: Returns the service to which a function of a name logs in; None if there is none.
+_service = cache(lambda name: next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None))
+_CLIENT = re.compile(rf"({'|'.join(_CLIENT_KEYS)})\.")
 #: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: A text in the form of a token: long, of many different letters, with a digit or a capital inside.
@@ -28,9 +32,7 @@ _LIKE_A_TOKEN = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:
 
 def login_of(tree: Tree, node: cst.CSTNode) -> tuple[str | None, cst.BaseExpression | None]:
     """Return the variable for the token of a login's service, and the token; None for no login, and for no token."""
-    name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
-    service = next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None)
-    if service is None or not isinstance(node, cst.Call):
+    if not isinstance(node, cst.Call) or (service := _service(tree.qualified(node.func))) is None:
         return None, None
     given = argument(node, service["keyword"], 0)
     if given is None or tree.literal(given.value) is None:
@@ -58,9 +60,9 @@ def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpress
     """Yield the values passed as tokens to logins, uploads, clients of services, or variables, with the variables."""
     for call in tree.live(cst.Call):
         function = tree.qualified(call.func)
-        service = next((name for name in _CLIENT_KEYS if function.startswith(f"{name}.")), "")
-        if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
-            yield filled.value, _CLIENT_KEYS[service]
+        client = _CLIENT.match(function)
+        if client and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
+            yield filled.value, _CLIENT_KEYS[client[1]]
         variable, token = login_of(tree, call)
         if variable is not None and token is not None:
             yield token, variable

@@ -148,7 +148,7 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
 def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
     """Return what a notebook needs of a library, in the order of the last release that has it."""
     found = [use for use in uses(tree) if use.library == library and not use.successor]
-    return sorted(found, key=lambda use: max((n for n, each in enumerate(releases) if use.is_in(each)), default=-1))
+    return sorted(found, key=lambda use: next((n for n in range(len(releases))[::-1] if use.is_in(releases[n])), -1))
 
 
 def fitting(tree: Tree, library: str, releases: tuple[str, ...]) -> tuple[str, ...]:
@@ -214,8 +214,10 @@ def asked_for(text: str, library: str) -> str:
         text: the text of its cells, with the versions in `pip install trl=={version}` filled in.
         library: "trl" or "transformers".
     """
-    text = re.sub(rf"\b{library}(\.git)?@v(\d[\d.]*\d)", rf"{library}==\2", text)  # a tag of its repository
-    named = re.findall(rf"(?<![\w-]){library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
+    text = re.sub(
+        rf"{library}(?<!\w{library})(\.git)?@v(\d[\d.]*\d)", rf"{library}==\2", text
+    )  # a tag of its repository
+    named = re.findall(rf"{library}(?<![\w-]{library})((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
     try:
         return str(SpecifierSet(named[-1])) if named else ""
     except InvalidSpecifier:

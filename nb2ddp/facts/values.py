@@ -59,8 +59,10 @@ def evaluate(tree: Tree, node: cst.BaseExpression, above: tuple[cst.CSTNode, ...
     def part(node: cst.BaseExpression) -> Value:
         return evaluate(tree, node, (*above, value))
 
-    found = Value()
+    found, constant = Value(), tree.literal(value)
     match value:
+        case _ if isinstance(constant, str):
+            return Value(constant)
         case cst.FormattedString():
             found = Value("".join(_piece(tree, each, part) for each in value.parts))
         case cst.ConcatenatedString():
@@ -70,15 +72,12 @@ def evaluate(tree: Tree, node: cst.BaseExpression, above: tuple[cst.CSTNode, ...
             between = {cst.Add: "", cst.Divide: "/"}.get(type(value.operator))
             text = ANY if between is None else between.join(each.text for each in both)
             found = Value(text, _worked_out(_ARITHMETIC.get(type(value.operator)), both))
-        case cst.Call():
-            name, given = tree.qualified(value.func), [part(each.value) for each in value.args]
+        case cst.Call() if (name := tree.qualified(value.func)) in _PATHS.union(_FUNCTIONS):
+            given = [part(each.value) for each in value.args]
             text = "/".join(each.text for each in given) if name in _PATHS else ANY
             found = Value(text, _worked_out(_FUNCTIONS.get(name), given))
         case _:
-            constant = tree.literal(value)
-            if isinstance(constant, str):
-                found = Value(constant)
-            elif isinstance(constant, (int, float)) and not isinstance(constant, bool):
+            if isinstance(constant, (int, float)) and not isinstance(constant, bool):
                 found = Value(number=constant)
             elif isinstance(param := tree.definition(value), cst.Param):
                 passed_on = {part(each) for each in passed(tree, param)}

@@ -80,13 +80,15 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
 
 def _is_left_over(number: int, cells: dict[int, str]) -> bool:
     """Return whether a cell has only imports left, which have no effect and whose names no other cell uses."""
-    cell, others = cells[number], "\n".join(other for each, other in cells.items() if each != number)
+    cell = cells[number]
     lines = [line for line in cell.splitlines() if line.strip() and not line.startswith("#")]
     imports = [_PLAIN_IMPORT.fullmatch(line) for line in lines]
     names = {name for each in imports if each is not None for name in each[1].replace(" ", "").split(",")}
     is_plain = names <= sys.stdlib_module_names | IN_SETUP and not OF_NO_CODE.search(cell)
-    is_read = any(re.search(rf"\b{name}\b", others) for name in names)
-    return bool(lines) and None not in imports and is_plain and not is_read
+    if not lines or None in imports or not is_plain:
+        return False
+    others = "\n".join(other for each, other in cells.items() if each != number)
+    return not any(re.search(rf"\b{name}\b", others) for name in names)
 
 
 def _applies(program: Program, rule: Rule, finding: Finding) -> bool:

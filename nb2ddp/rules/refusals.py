@@ -11,7 +11,7 @@ from itertools import count
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import argument_of, is_unconditional
+from nb2ddp.facts.flow import argument_of, is_unconditional, receiver
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -225,7 +225,7 @@ def unfilled_template(program: Program) -> Findings:
     """A template that gets too few values gets a `TODO`: the script stops where they are filled in."""
     tree = program.tree
     for call in tree.live(cst.Call):
-        template = call.func.value if isinstance(call.func, cst.Attribute) and method(call) == "format" else None
+        template = receiver(call) if method(call) == "format" else None
         if template is None or any(each.star for each in call.args) or not is_unconditional(tree, call):
             continue
         text = tree.literal(template) if tree.function(call) is None else tree.fixed(template)

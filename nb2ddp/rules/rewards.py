@@ -38,15 +38,14 @@ def unseeded_randomness(program: Program) -> Findings:
     tree, calls = program.tree, program.execution.calls
     seeds = [(tree.start(call), library) for call in calls(does=Does.SEED) for library in seeded(tree, call)]
     for call in calls(phase=Phase.TOGETHER):
-        if program.rewards.is_only_here(call):
+        takes_seed = seeds_itself(tree, call) or (_streams(tree, call) and not _is_given_seed(tree, call))
+        if not (takes_seed or (library := _drawn_from(tree, call))) or program.rewards.is_only_here(call):
             continue
-        if seeds_itself(tree, call) or (_streams(tree, call) and not _is_given_seed(tree, call)):
+        if takes_seed:
             text = tree.text(call.func)
             edit = SetKeyword(call, "seed", seed(tree)) if call.args else Replace(call, f"{text}({seed(tree)})")
             yield Finding(call, f"{text} {_OWN}", edit)
-        elif (library := _drawn_from(tree, call)) and not any(
-            at < tree.start(call) and each == library for at, each in seeds
-        ):
+        elif not any(at < tree.start(call) and each == library for at, each in seeds):
             setup = AddToSetup(f"set_seed({seed(tree)})  # the same random numbers in every process")
             yield Finding(call, f"{tree.text(call.func)} {_COMMON}", setup)
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.effects import gives_a_value, only_looks, shown_as
+from nb2ddp.facts.flow import receiver
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Finding, Findings, left_out, rule, todo
 from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace, Wrap
@@ -109,7 +110,7 @@ def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
 def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """Return the parts of a display's argument that have an effect."""
     while method(node) in _OF_TENSORS:
-        node = cst.ensure_type(cst.ensure_type(node, cst.Call).func, cst.Attribute).value
+        node = receiver(node) or node
     if isinstance(node, cst.Name) or only_looks(program.effects, node):
         return []
     if isinstance(node, cst.Call) and _is_ipython(shown_as(program.tree, node)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import PurePath
 
 from nb2ddp.options import Launch, LaunchError
@@ -24,6 +25,12 @@ _FLAVORS = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
 DEFAULT_PORT = 29500
 #: The placeholder for the name of machine 0 in a line.
 ADDRESS = "HOST"
+
+
+@cache
+def accelerate_config(launch: Launch) -> str:
+    """Return the text of the file that accelerate's launcher reads; the scripts of a folder share it."""
+    return render("accelerate_config.yaml.j2", launch=launch, port=DEFAULT_PORT)
 
 
 def launch_files(
@@ -52,7 +59,7 @@ def launch_files(
         raise LaunchError(f"The script's name holds a control character: {script_name!r}.")
     if script_name in ("", "..") or PurePath(script_name).name != script_name or "\\" in script_name:
         raise LaunchError(f"{script_name!r} is not the name of a file: the launch files stand beside the script.")
-    files = {CONFIG_NAME: render("accelerate_config.yaml.j2", launch=launch, port=DEFAULT_PORT)}
+    files = {CONFIG_NAME: accelerate_config(launch)}
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
         job_name = re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"

@@ -154,9 +154,11 @@ def taken(source: Source) -> dict[str, str]:
 
 def shadowed(tree: Tree) -> list[str]:
     """Return the names of built-in functions that a notebook binds at module level."""
-    return [name for name in vars(builtins) if name.islower() and any(not b.imported for b in tree.bindings(name))]
+    bound = [name for name in vars(builtins) if name.islower() and name in tree.bound_names]
+    return [name for name in bound if any(not each.imported for each in tree.bindings(name))]
 
 
+@cache
 def _defined(module: str) -> dict[str, Definition]:
     source = (_FOLDER / f"{module}.py").read_text(encoding="utf-8")
     body, lines = ast.parse(source).body, source.splitlines()

@@ -47,7 +47,9 @@ def hidden(name: str, sources: Iterable[str] = ()) -> str:
         return ""
     if name in sys.stdlib_module_names:
         return f"Python's own module {name}"
-    if is_published(name, sources) or any(names_module(source, name) for source in sources):
+    if is_published(name, ()) or any(
+        names_module(source, name) for source in sources if name in source.replace("-", "_")
+    ):
         return f"the package {name}"
     return ""
 

@@ -386,12 +386,11 @@ class _Reading:
 
     def _taken_by(self, module: str) -> tuple[cst.CSTNode, str] | None:
         """Return the code that uses a module, and how it does; None if there is none."""
-        if self.program.written(f"{module}.py") == f"{module}.py":  # the notebook writes the module
-            return None
         covers, loads = self.program.installs.covers, self.program.loads
         imports = [node for node, *_ in self.tree.imports(module) if self.tree.is_live(node) and not covers(node)]
         if imports:
-            return min(imports, key=self.tree.start), "the code imports it"
+            is_written = self.program.written(f"{module}.py") == f"{module}.py"  # by the notebook
+            return None if is_written else (min(imports, key=self.tree.start), "the code imports it")
         if module == "vllm" and any(starts_engine(self.tree, load) for load in loads):
             return loads[0], "fast_inference needs it"
         if module == "timm" and any(_GEMMA_3N.search(model_name(self.tree, load)) for load in loads):
@@ -468,9 +467,9 @@ class _Reading:
         """Require the last version with each name that the code uses, if the newest one lacks it."""
         for use in [use for library in _PAIR for use in needed(self.tree, library, self._releases(library))]:
             releases = self._releases(use.library)
-            has = [release for release in releases if use.is_in(release)]
-            if has and not use.is_in(releases[-1]):
-                self._bound(use.library, f"<={has[-1]}", self._cell(use.node), f"no later version has {use.name}")
+            last = next((each for each in reversed(releases) if use.is_in(each)), None)
+            if last is not None and last != releases[-1]:
+                self._bound(use.library, f"<={last}", self._cell(use.node), f"no later version has {use.name}")
 
     def _bound_by_trl(self) -> None:
         """Require transformers 4 with a TRL that supports no later one, if the notebook also allows transformers 5."""

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from jinja2 import ChoiceLoader, FileSystemLoader
+from nbconvert.exporters import TemplateExporter
+
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell
@@ -45,8 +48,6 @@ def script(
         setup: its setup block.
         script_name: the file name in the commands of the script's first lines.
     """
-    from nbformat import from_dict
-
     nodes = []
     for cell in _kept_cells(program, cells):
         words = _PASTED.sub(r"\1...", _AROUND.sub("", cell.source))
@@ -63,8 +64,8 @@ def script(
         resources["server"] = _server_command(program)
     if program.options.launch.launcher == "uv":
         resources["metadata_header"] = packages.header(program.notebook.metadata.requires_python)
-    text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
-    return str(text).rstrip("\n") + "\n"
+    text: str = _exporter().template.render(nb={"cells": nodes}, resources=resources)
+    return text.rstrip("\n") + "\n"
 
 
 def _kept_cells(program: Program, cells: dict[int, str]) -> list[Cell]:
@@ -114,12 +115,7 @@ def _server_command(program: Program) -> str:
 
 @cache
 def _exporter() -> Any:
-    from jinja2 import ChoiceLoader, FileSystemLoader
-    from nbconvert.exporters import TemplateExporter
-
     exporter = TemplateExporter(
-        default_preprocessors=[],  # nothing to preprocess, so nothing to validate again
-        preprocessors=[],
         template_paths=[],  # only this package's: nbconvert's are in Jupyter's share/, which not every installation has
         extra_loaders=[ChoiceLoader([FileSystemLoader(FOLDERS)])],
         enable_async=False,

@@ -359,7 +359,7 @@ def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[c
         body: Sequence[cst.CSTNode] = block.body.body
         goes_on = getattr(block, "finalbody", None) or block.orelse
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
-        if goes_on or decides or not all(statement in removed for statement in body):
+        if goes_on or decides or not removed.keys() >= {*body}:
             continue
         start, end = tree.span(block)
         kept = any(_comment(tree, statement, removed[statement]) for statement in body)
@@ -394,7 +394,7 @@ def _remove(
         if bare.issuperset(branch.body.body) and not any(start <= offset < end for offset in added):
             yield Part(start, end, "")
     for statement, removal in removed.items():
-        suite = tree.parents.get(statement)
+        suite = tree.parents[statement]
         if isinstance(statement, cst.SimpleStatementSuite):
             yield Part(*tree.span(statement), "pass")
             continue
@@ -403,18 +403,14 @@ def _remove(
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
             start = _with_comments(tree, statement, start, end, cells)
-        if (
-            isinstance(suite, cst.IndentedBlock)
-            and suite.body[0] is statement
-            and all(s in removed for s in suite.body)
-        ):
+        if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and removed.keys() >= {*suite.body}:
             kept += f"{indent}pass\n"
         yield Part(start, end, kept)
 
 
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
     """Return where the comments above a removed line begin if they are about nothing below it; else its start."""
-    is_last = statement in getattr(tree.parents.get(statement), "body", ())[-1:] or isinstance(statement, cst.Try)
+    is_last = statement in getattr(tree.parents[statement], "body", ())[-1:] or isinstance(statement, cst.Try)
     above = _comments_above(tree, statement, cells)
     ends = is_last or end in cells or not tree.source[end : tree.line_end(end)].strip()
     return above if ends and not _NO_WORDS.search(tree.source[above:start]) else start

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -23,7 +23,7 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 #: Nodes with a body that runs when they are called.
 Function = cst.FunctionDef | cst.Lambda
-_Constant = cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float
+_CONSTANT = frozenset({cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float})
 #: The classes of `Statement`. LibCST's classes are abstract, for which a negative `isinstance` is slow.
 _BLOCKS = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
 _STATEMENTS = frozenset({cst.SimpleStatementLine, cst.FunctionDef, cst.ClassDef, *_BLOCKS})
@@ -72,12 +72,11 @@ class Walk(CodegenState):
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline)
         self.spans: dict[int, Span] = {}
-        self.parents: dict[int, cst.CSTNode] = {}
-        self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
+        self.parents: dict[int, Any] = {}
+        self.by_type: dict[type[cst.CSTNode], list[Any]] = defaultdict(list)
         self.offset = 0
         self._indent = 0
-        self._open: list[cst.CSTNode] = []
-        self._starts: list[int] = []
+        self._open: list[tuple[cst.CSTNode, int]] = []
         self._recorded = list[tuple[cst.CSTNode, cst.CSTNode | None, cst.CSTNode | None, int]]()
         module._codegen(self)
 
@@ -99,16 +98,14 @@ class Walk(CodegenState):
         if kind in SPACE:
             return
         if self._open:
-            self.parents[id(node)] = self._open[-1]
-        self._open.append(node)
-        self._starts.append(self.offset)
+            self.parents[id(node)] = self._open[-1][0]
+        self._open.append((node, self.offset))
         self.by_type[kind].append(node)
 
     def after_codegen(self, node: cst.CSTNode) -> None:
         if type(node) in SPACE:
             return
-        self._open.pop()
-        start = self._starts.pop()
+        _, start = self._open.pop()
         self.spans.setdefault(id(node), (start, self.offset))  # unless the node has recorded its own span
 
     def record_syntactic_position(  # type: ignore[override]  # a generator takes three times as long
@@ -182,18 +179,17 @@ class Bindings:
         (self._module,) = walk.by_type[cst.Module]
         self._globals: dict[cst.CSTNode, set[str]] = defaultdict(set)
         for statement in walk.by_type[cst.Global]:
-            names = cst.ensure_type(statement, cst.Global).names
-            self._globals[self._scope(statement)].update(item.name.value for item in names)
+            self._globals[self._scope(statement)].update(item.name.value for item in statement.names)
         for kind, field in _BINDING.items():
             for node in walk.by_type.get(kind, ()):
                 bound = getattr(node, field)
                 for target in [assigned.target for assigned in bound] if kind is cst.Assign else [bound]:
                     self._bind(target, node)
         for alias in walk.by_type.get(cst.ImportAlias, ()):
-            self._import(cst.ensure_type(alias, cst.ImportAlias))
+            self._import(alias)
         for statement in walk.by_type.get(cst.ImportFrom, ()):
-            if isinstance((from_import := cst.ensure_type(statement, cst.ImportFrom)).names, cst.ImportStar):
-                self.star_imports.append(_module(from_import))
+            if isinstance(statement.names, cst.ImportStar):
+                self.star_imports.append(_module(statement))
         for names_of in self.by_scope.values():
             for bindings in names_of.values():
                 bindings.sort(key=lambda binding: binding.offset)
@@ -246,10 +242,10 @@ def remembered(method: Callable[[Owner, Asked], Answer]) -> Callable[[Owner, Ask
     @wraps(method)
     def answer(self: Owner, asked: Asked) -> Answer:
         try:
-            return cast(Answer, self.__dict__[name][id(asked)])
+            found: Answer = self.__dict__[name][id(asked)]
         except KeyError:
-            made = self.__dict__.setdefault(name, {})[id(asked)] = method(self, asked)
-            return made
+            found = self.__dict__.setdefault(name, {})[id(asked)] = method(self, asked)
+        return found
 
     return answer
 
@@ -262,10 +258,6 @@ class Parents:
 
     def __getitem__(self, node: cst.CSTNode) -> cst.CSTNode:
         return self._by_id[id(node)]
-
-    def get(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """Return the parent of a node; None for the module."""
-        return self._by_id.get(id(node))
 
 
 class Tree:
@@ -294,9 +286,7 @@ class Tree:
         self._bindings = bindings.by_scope
         self.star_imports = bindings.star_imports
         self._stores = bindings.stores
-        self._line_starts = [0]
-        for line in source.split("\n"):
-            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", source))]
 
     # -- places ---------------------------------------------------------------------------------------------
 
@@ -351,19 +341,19 @@ class Tree:
 
     def of(self, kind: type[Node]) -> Sequence[Node]:
         """Return every node of one class, in source order."""
-        return cast("list[Node]", self._by_type.get(kind, []))
+        return self._by_type.get(kind, [])
 
     def within(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
         """Return every node of one class inside a node (itself included), in order."""
-        start, end = self.span(node)
-        starts, nodes = self._sorted(kind)
+        spans, (starts, nodes) = self._spans, self._sorted(kind)
+        start, end = spans[id(node)]
         found = nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
-        return cast("list[Node]", [each for each in found if self.span(each)[1] <= end])  # `f(x)` starts where `f` does
+        return [each for each in found if spans[id(each)][1] <= end]  # `f(x)` starts where `f` does
 
     @remembered
-    def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
+    def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[Any]]:
         """Return the sorted offsets of all nodes of one class, and the nodes in that order."""
-        nodes = sorted(self._by_type.get(kind, []), key=self.start)
+        nodes = sorted(self.of(kind), key=self.start)
         return [self.start(node) for node in nodes], nodes
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -375,7 +365,9 @@ class Tree:
 
     def statement(self, node: cst.CSTNode) -> Statement:
         """Return the innermost whole statement (line) that contains a node."""
-        return cast(Statement, next(above for above in (node, *self.ancestors(node)) if type(above) in _STATEMENTS))
+        while type(node) not in _STATEMENTS:
+            node = self._parents[id(node)]
+        return cast(Statement, node)
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """Return the module-level statement that contains a node."""
@@ -401,7 +393,7 @@ class Tree:
         parents, above = self._parents, self._parents.get(id(node))
         while above is not None and type(above) not in kinds:
             above = parents.get(id(above))
-        return cast("Node | None", above)
+        return above
 
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
         """Return the longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
@@ -421,9 +413,9 @@ class Tree:
 
         The statement is empty if there are no others.
         """
-        begins = tuple(f"{package}." for package in packages)
         if self._packages.isdisjoint(package.partition(".")[0] for package in packages):
             return
+        begins = tuple(f"{package}." for package in packages)
 
         def is_one(name: str) -> bool:
             return f"{name}.".startswith(begins)
@@ -445,11 +437,11 @@ class Tree:
         modules = [line.module for line in self.of(cst.ImportFrom)] + [alias.name for alias in self.of(cst.ImportAlias)]
         return frozenset(dotted(module).partition(".")[0] for module in modules if module is not None)
 
-    def texts(self, node: cst.CSTNode) -> list[str]:
+    @remembered
+    def texts(self, node: cst.CSTNode) -> Sequence[str]:
         """Return the texts of the strings inside a node, in order; of an f-string, the parts outside its braces."""
-        kinds = (cst.SimpleString, cst.FormattedStringText)
-        strings = self.in_order(part for kind in kinds for part in self.within(node, kind))
-        return [self.content(part) for part in strings]  # type: ignore[arg-type]
+        strings = [*self.within(node, cst.SimpleString), *self.within(node, cst.FormattedStringText)]
+        return [self.content(part) for part in sorted(strings, key=self.start)]  # type: ignore[arg-type]
 
     def content(self, string: cst.SimpleString | cst.FormattedStringText) -> str:
         """Return the text of a plain string, or of a part of an f-string outside its braces."""
@@ -464,7 +456,7 @@ class Tree:
         """Return the value of a constant, for which LibCST would compile the text at each request."""
         if isinstance(node, cst.SimpleString) and not node.prefix and "\\" not in node.value:
             return node.raw_value
-        return cast("_Constant", node).evaluated_value
+        return node.evaluated_value  # type: ignore[attr-defined]
 
     def given(self, name: str) -> list[cst.BaseExpression]:
         """Return the values that live calls pass under a keyword, in order."""
@@ -479,12 +471,9 @@ class Tree:
         """Return whether a node may run: False inside `if False:` and similar blocks."""
         return self.start(node) not in self._dead
 
+    @remembered
     def live(self, kind: type[Node]) -> Sequence[Node]:
         """Return every live node of one class, in source order."""
-        return cast("Sequence[Node]", self._live(kind))
-
-    @remembered
-    def _live(self, kind: type[cst.CSTNode]) -> Sequence[cst.CSTNode]:
         return [node for node in self.of(kind) if self.is_live(node)]
 
     @cached_property
@@ -606,7 +595,7 @@ class Tree:
     @remembered
     def binding(self, node: cst.CSTNode) -> Binding | None:
         """Return the binding in effect where a name is used; None for a builtin, and for a node that is not a name."""
-        return self.bound(node.value, node) if isinstance(node, cst.Name) else None
+        return self.bound(node.value, node) if type(node) is cst.Name else None
 
     def definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Return the node that binds a name where it is used: a statement, a definition, a parameter; see `binding`."""
@@ -665,20 +654,20 @@ class Tree:
         return self._qualify(node, 8)
 
     def _qualify(self, node: cst.CSTNode, depth: int) -> str:
-        if isinstance(node, cst.Attribute):
+        if type(node) is cst.Attribute:
             base = self._qualify(node.value, depth)
             return f"{base}.{node.attr.value}" if base else ""
-        if not isinstance(node, cst.Name):
+        if type(node) is not cst.Name:
             return ""
         binding = self.binding(node)
         if binding is None:
             return f"{self.star_imports[0]}.{node.value}" if len(self.star_imports) == 1 else node.value
         if binding.imported is not None:
             return binding.imported
-        if isinstance(binding.value, (cst.Name, cst.Attribute)) and depth:
-            return self._qualify(binding.value, depth - 1) or f".{node.value}"
-        return f".{node.value}"
+        followed = self._qualify(binding.value, depth - 1) if binding.value is not None and depth else ""
+        return followed or f".{node.value}"
 
+    @remembered
     def family(self, node: cst.CSTNode) -> str:
         """Return the `qualified` name; for a class defined in the notebook, the family of its first base."""
         return self.qualified(self.bases(node)[-1])
@@ -759,10 +748,10 @@ class Tree:
     def literal(self, node: cst.BaseExpression) -> object:
         """Return the constant that an expression resolves to (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
-        if isinstance(node, _Constant):
-            value = self._constant(node)
-            return ... if value is None else value
-        return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
+        if type(node) is cst.Name:
+            return _CONSTANTS.get(node.value, ...)
+        value = self._constant(node) if type(node) in _CONSTANT else None
+        return ... if value is None else value
 
     def fixed(self, node: cst.BaseExpression) -> object:
         """Return the constant that a value resolves to, or `...`: a name that is bound twice may depend on the GPU."""
@@ -852,11 +841,11 @@ def grouped(pairs: Iterable[tuple[Asked, Answer]]) -> defaultdict[Asked, list[An
 def _source(binding: Binding) -> cst.BaseExpression | None:
     """Return the value that a name is bound to, or to a part of; None for a parameter, a definition, an import."""
     node = binding.node
-    if isinstance(node, cst.Assign):
+    if type(node) is cst.Assign:
         return node.value
-    if isinstance(node, cst.WithItem):
+    if type(node) is cst.WithItem:
         return node.item
-    return node.iter if isinstance(node, (cst.For, cst.CompFor)) else binding.value
+    return node.iter if type(node) in (cst.For, cst.CompFor) else binding.value  # type: ignore[attr-defined]
 
 
 def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:
@@ -893,7 +882,10 @@ def dotted(node: cst.CSTNode) -> str:
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
     """Return the argument passed under a keyword."""
-    return next((a for a in call.args if a.keyword is not None and a.keyword.value == name), None)
+    for given in call.args:
+        if given.keyword is not None and given.keyword.value == name:
+            return given
+    return None
 
 
 def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg | None:
@@ -908,12 +900,12 @@ def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg 
 
 def method(node: cst.CSTNode) -> str:
     """Return the name of the method that a call calls: `run` for `app.run()`; empty for any other node."""
-    return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else ""
+    return node.func.attr.value if type(node) is cst.Call and type(node.func) is cst.Attribute else ""
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
     """Return the notebook's class on whose object a method is called: on `self`, or on a name for such an object."""
-    if not isinstance(node, cst.Attribute):
+    if type(node) is not cst.Attribute:
         return None
     made, bound = tree.value(node.value), tree.definition(node.value)
     owner: cst.CSTNode | None = tree.definition(made.func) if isinstance(made, cst.Call) else None

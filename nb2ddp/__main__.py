@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ def main() -> None:
     """Run the command; Ctrl-C ends it at any time with one line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job ignores Ctrl-C
         signal.signal(signal.SIGINT, _interrupted)
+    gc.disable()  # while modules are imported and notebooks converted, nearly nothing is garbage
     from nb2ddp.cli.main import main as command
 
     command(prog_name="nb2ddp")

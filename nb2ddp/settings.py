@@ -9,7 +9,7 @@ declares the option `--batch N` and the key `batch`; the field's type defines wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
@@ -71,9 +71,9 @@ def _parts(kind: Any) -> dict[str, Any]:
     return {name: hint for name, hint in _hints(kind).items() if is_dataclass(hint)}
 
 
-def _own(kind: Any) -> Iterator[Setting]:
+def _declared(kind: Any) -> list[Setting]:
     """Return the options that a dataclass itself declares."""
-    hints = _hints(kind)
+    hints, found = _hints(kind), list[Setting]()
     for member in fields(kind):
         if declared := member.metadata.get("setting"):
             hint = hints[member.name]
@@ -82,7 +82,11 @@ def _own(kind: Any) -> Iterator[Setting]:
             words = tuple(word for other in others for word in get_args(other))
             kind = get_origin(first) if get_origin(first) in (frozenset, tuple) else first
             key = declared.key or member.name.replace("_", "-")
-            yield replace(declared, key=key, field=member.name, kind=kind, words=words)
+            found.append(replace(declared, key=key, field=member.name, kind=kind, words=words))
+    return found
+
+
+_own: Callable[[Any], list[Setting]] = cache(_declared)
 
 
 def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:

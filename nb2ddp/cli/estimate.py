@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,7 +49,6 @@ def estimate(
     INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
     the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
-    gc.disable()  # the process ends with the answer; collecting would take a tenth of its time
     from nb2ddp.project.files import decode, read
     from nb2ddp.project.inputs import named
     from nb2ddp.results import NotebookError

@@ -121,7 +121,6 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     from nb2ddp.cli.arguments import USAGE_ERRORS, planned
     from nb2ddp.cli.printer import show
     from nb2ddp.cli.report import exit_code, printable
-    from nb2ddp.cli.steps import next_steps
     from nb2ddp.project.files import Mode
     from nb2ddp.project.pool import run
 
@@ -132,6 +131,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
         jobs, mode = planned(request)
         results = show(request, mode, run(jobs, mode))
         if mode is Mode.WRITE and not request.quiet:
+            from nb2ddp.cli.steps import next_steps
+
             for line in next_steps(jobs, results):
                 click.echo(printable(line), err=True)
     except USAGE_ERRORS as error:

@@ -227,7 +227,8 @@ def script_name(notebook: Input) -> str:
 def _sources_with(path: Path, name: str) -> list[str]:
     """Return a notebook's code cells if its text mentions a name on a line with an import or an install."""
     text = _text(path) if name.isidentifier() else ""
-    if not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{re.escape(name).replace('_', '[-_]')}\b", text):
+    named = re.escape(name).replace("_", "[-_]")
+    if not re.search(named, text) or not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{named}\b", text):
         return []
     with suppress(NotebookError):
         return [cell.source for cell in read_notebook(text, name, path.name).cells if cell.kind == "code"]

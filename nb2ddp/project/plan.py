@@ -15,7 +15,7 @@ from nb2ddp.project.files import Job, from_here, identities, text_of
 from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, script_for
 from nb2ddp.project.outputs import is_of_another
 from nb2ddp.script import stamp
-from nb2ddp.script.launch import CONFIG_NAME, launch_files
+from nb2ddp.script.launch import CONFIG_NAME, accelerate_config
 from nb2ddp.settings import settings_of
 
 #: The keys of the settings that shape a conversion.
@@ -136,7 +136,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if first_of := next((scripts[name] for name in names if name in scripts), None):
             raise InputError(f"{first_of} and {job.notebook} would both become {job.script}")
         scripts.update(dict.fromkeys(names, job.notebook))
-        text = _config(job)
+        text = "" if job.options.split_model else accelerate_config(job.options.launch)
         folder = os.path.realpath(job.script.parent)
         first = launches.setdefault(folder, (text, job.notebook)) if text else (text, job.notebook)
         if text != first[0]:
@@ -144,13 +144,3 @@ def check_outputs(jobs: Sequence[Job]) -> None:
                 f"{first[1]} and {job.notebook} need different settings in one {job.script.parent / CONFIG_NAME}; give"
                 " each its own output folder, or give both the same options"
             )
-
-
-def _config(job: Job) -> str:
-    """Return the launch file that all scripts of a folder share."""
-    if job.options.split_model:
-        return ""  # such a script has no launch file
-    try:
-        return launch_files(job.options.launch, job.script.name)[CONFIG_NAME]
-    except ValueError:
-        return ""  # reported when the notebook is converted

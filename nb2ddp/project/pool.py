@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
 
 from nb2ddp.codes import INTERNAL, INTERNAL_MESSAGE, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, Options, OptionsError
@@ -44,11 +46,10 @@ def run(
     Raises:
         OptionsError: a job's options name an unknown rule; nothing is written.
     """
-    if any(job.options.select or job.options.ignore for job in jobs):
-        from nb2ddp.convert import check_codes
+    from nb2ddp.convert import check_codes  # before a fork: its imports take long
 
-        for options in dict.fromkeys(job.options for job in jobs):
-            check_codes(options)
+    for options in dict.fromkeys(job.options for job in jobs):
+        check_codes(options)
     workers = min(processes or _cores(), math.ceil(len(jobs) / JOBS_A_PROCESS))
     convert = partial(convert_job, mode=mode)
     if workers < 2:
@@ -91,7 +92,9 @@ def converted(job: Job, source: bytes, options: Options | None = None) -> Conver
 
 
 def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int) -> Iterator[Result]:
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker) as pool:
+    is_alone = len(list(Path("/proc/self/task").glob("*"))) == 1  # no other thread, whose locks a fork would keep
+    context = get_context("fork" if is_alone else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
         with _without_interrupt():  # this starts the workers
             futures = [pool.submit(convert, job) for job in jobs]
         try:
@@ -118,6 +121,8 @@ def _without_interrupt() -> Iterator[None]:
 
 def _start_worker() -> None:
     """End when the parent ends, even if it is killed."""
+    gc.freeze()  # the modules
+    gc.enable()
     parent = parent_process()
     if parent is not None:
         sentinel = parent.sentinel

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp import Options
 from nb2ddp.codes import INTERNAL_MESSAGE
-from nb2ddp.project.files import Job
-from nb2ddp.project.pool import run
 from tests.command import Command, files
 from tests.notebooks import CELLS, markdown, write
 
@@ -124,21 +121,35 @@ class TestFaults:
         assert scripts == {f"{number}.py" for number in (0, 1, 2, 4)}
 
     @posix_only
-    def test_a_notebook_that_ends_its_process_is_an_error(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        jobs = [Job(write(tmp_path / f"{n}.ipynb"), tmp_path / f"{n}.py", Options()) for n in range(5)]
+    @pytest.mark.parametrize("first", ["", "import threading; threading.Timer(60, int).start()"], ids=["fork", "spawn"])
+    def test_a_notebook_that_ends_its_process_is_an_error(self, first: str, tmp_path: Path) -> None:
+        for number in range(5):
+            write(tmp_path / "nb" / f"{number}.ipynb")
         (tmp_path / "sitecustomize.py").write_text(
-            "import builtins, os, pathlib\n"
+            "import multiprocessing, os, pathlib\n"
             "read = pathlib.Path.read_bytes\n"
-            "pathlib.Path.read_bytes = lambda self: os._exit(9) if self.name == '4.ipynb' else read(self)\n"
+            "def read_bytes(path):\n"
+            "    ends = path.name == '4.ipynb' and multiprocessing.parent_process() is not None\n"
+            "    return os._exit(9) if ends else read(path)\n"
+            "pathlib.Path.read_bytes = read_bytes\n"
         )
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-        results = list(run(jobs, processes=2))
-        assert len(results) == 5
-        assert {job.script.name for job in jobs if job.script.exists()}.isdisjoint({"4.py"})
-        assert results[4].failure is not None
-        assert results[4].failure.message == INTERNAL_MESSAGE.format("a converting process died")
+        code = (
+            "import os, nb2ddp\n"
+            "if __name__ == '__main__':\n"
+            f"    {first}\n"
+            "    results = list(nb2ddp.convert_paths(['nb'], 'out', processes=2))\n"
+            "    print(*(each.failure.message if each.failure else '' for each in results), sep='\\n', flush=True)\n"
+            "    os._exit(0)\n"
+        )
+        (tmp_path / "convert.py").write_text(code)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        done = subprocess.run(
+            [sys.executable, "convert.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        messages = done.stdout.split("\n")[:-1]
+        assert len(messages) == 5
+        assert not (tmp_path / "out/4.py").exists()
+        assert messages[4] == INTERNAL_MESSAGE.format("a converting process died")
 
 
 class TestSharedFolder:

@@ -114,7 +114,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         needs = all_needs(program, packages)
         launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
         text = script(program, packages, needs, result.cells, block, script_name)
-        _check_script(text, program, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
+        _check_script(text, program, result.cells, all_rules=not suppressions.used and len(rules) == len(RULES))
     except NotebookError as error:
         error.diagnostics = tuple(
             replace(finding, line_text=notebook.line_text(finding.location)) if finding.location else finding

@@ -406,7 +406,8 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
         is_sure = is_unconditional(tree, call, in_function=True) and any(is_unconditional(tree, run) for run in runs)
         if execution.does(call) & Does.ACT or not is_sure:
             continue
-        earlier = [maker for maker in making if tree.start(maker.call) < max(map(tree.start, runs))]
+        end = max(map(tree.start, runs))
+        earlier = [maker for maker in making if tree.start(maker.call) < end]
         for text, keyword in _given(tree, call):
             path = LocalPath(text.partition("*")[0].rpartition("/")[0] if "*" in text else text, call)
             is_read = theirs(tree, text) == text and _reads(tree, path, keyword, last)

@@ -78,10 +78,6 @@ class Training:
         """The names of the classes of `trainers`; for a user-defined class, that of its base in a library."""
         return [self.tree.class_name(call.func) for call in self.trainers]
 
-    def has_trainer(self, *endings: str) -> bool:
-        """Return whether the name in `trainer_classes` of a trainer has one of these endings."""
-        return any(name.endswith(endings) for name in self.trainer_classes)
-
     def is_trainer_call(self, call: cst.Call) -> bool:
         """Return whether a call builds a trainer of a library's class, or of a user-defined subclass."""
         is_named = _TRAINER_CLASS.fullmatch(self.tree.class_name(call.func)) is not None

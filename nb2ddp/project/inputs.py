@@ -227,8 +227,8 @@ def script_name(notebook: Input) -> str:
 def _sources_with(path: Path, name: str) -> list[str]:
     """Return a notebook's code cells if its text mentions a name on a line with an import or an install."""
     text = _text(path) if name.isidentifier() else ""
-    named = re.escape(name).replace("_", "[-_]")
-    if not re.search(named, text) or not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{named}\b", text):
+    same, named = text.replace("-", "_"), rf"\b(?:import|from|install)\b[^\n]*\b{name}\b"
+    if name not in same or not re.search(named, same):
         return []
     with suppress(NotebookError):
         return [cell.source for cell in read_notebook(text, name, path.name).cells if cell.kind == "code"]

@@ -409,7 +409,7 @@ def _is_set(tree: Tree, config: cst.Call, *fields: str) -> bool:
 
 
 #: Names of classes and libraries of data sets without a length.
-_STREAMS = re.compile("[Ii]terable|[Ww]eb[Dd]ataset|StreamingDataset")
+_STREAMS = re.compile("Iterable|iterable|Web[Dd]ataset|web[Dd]ataset|StreamingDataset")
 #: Code that counts the rows that accelerate takes twice, so that all processes have the same number of batches.
 _COUNTS = (
     "if world_size > 1:\n"
@@ -511,7 +511,7 @@ def _average(program: Program, config: cst.Call, is_classifier: bool, by_unsloth
     if is_classifier:
         return "False" if by_unsloth else ""
     is_decoder = "Trainer" in training.trainer_classes and program.model_kind is not ModelKind.ENCODER
-    return "True" if is_decoder or training.has_trainer(*TOKEN_TRAINERS) else ""
+    return "True" if is_decoder or any(name.endswith(TOKEN_TRAINERS) for name in training.trainer_classes) else ""
 
 
 def _own_losses(program: Program) -> Findings:

@@ -81,13 +81,13 @@ def server_or_remote_data(program: Program) -> Findings:
             seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
             text = f"starts a server on GPU {', '.join(gpus)}; the script leaves that GPU to the server: start {FEWER}"
             yield Finding(call, text, AddToSetup(f'{LEAVE_GPUS}"{seen}")', True), severity=Severity.WARNING)
-        if placement.runs_alone_as_placed(call):
+        if not (starts or asks) or placement.runs_alone_as_placed(call):
             continue
         if starts:
             # DDP403 places it like any other program
             if tree.qualified(call.func) != "subprocess.Popen" and program.alone(call) is None:
                 yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
-        elif asks:
+        else:
             asked.update(each for each in questions(tree, call) if execution.runs(each))
     for call in tree.in_order(asked):
         if placement.runs_alone_as_placed(call) or _is_rewards(program, call) or _asks_whether(tree, call):

@@ -28,23 +28,22 @@ class _Suppression:
 
 
 class Suppressions:
-    """The suppression comments of a notebook, and which of them were used."""
+    """The suppression comments of a notebook.
+
+    Attributes:
+        used: those that have suppressed a finding.
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._found = list(_find(program))
-        self._used: set[_Suppression] = set()
+        self.used = set[_Suppression]()
 
     def covers(self, code: str, place: Location) -> bool:
         """Return whether a comment suppresses a rule at a place; the comment then counts as used."""
         covering = [s for s in self._found if (s.code, s.place.cell, s.line) == (code, place.cell, place.line)]
-        self._used.update(covering)
+        self.used.update(covering)
         return bool(covering)
-
-    @property
-    def is_used(self) -> bool:
-        """True once a comment has suppressed a finding."""
-        return bool(self._used)
 
     def unused(self, applied: Collection[str], known: Collection[str]) -> Iterator[Diagnostic]:
         """Yield a warning for each comment that suppressed nothing.
@@ -56,7 +55,7 @@ class Suppressions:
         for each in self._found:
             if each.code not in known:
                 what = f"no rule has the code {each.code!r}" if each.code else "it names no code: ignore[DDP101]"
-            elif each.code in applied and each not in self._used:
+            elif each.code in applied and each not in self.used:
                 what = f"{each.code} finds nothing on line {each.line}"
             else:
                 continue

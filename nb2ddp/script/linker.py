@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import libcst as cst
@@ -43,11 +43,21 @@ _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class or constant of the runtime: its text, and the names that it reads."""
+    """A function, class or constant of the runtime."""
 
-    text: str
-    reads: frozenset[str]
+    name: str
+    source: str
     imports: dict[str, str]  #: the import statement of each name that its module imports
+
+    @cached_property
+    def text(self) -> str:
+        """Its text in a script."""
+        return _without_annotations(self.source)
+
+    @cached_property
+    def reads(self) -> set[str]:
+        """The names that its text reads."""
+        return {name.id for name in ast.walk(ast.parse(self.text)) if isinstance(name, ast.Name)} - {self.name}
 
 
 @dataclass(frozen=True)
@@ -171,9 +181,8 @@ def _defined(module: str) -> dict[str, Definition]:
                 bound = {alias.asname or alias.name.split(".")[0]: ast.unparse(alias) for alias in node.names}
                 imports |= {name: f"{origin}import {alias}" for name, alias in bound.items()}
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)):
-            text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-            read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
-            definitions[_bound(node)] = Definition(text, read - {_bound(node)}, imports)
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            definitions[_bound(node)] = Definition(_bound(node), text, imports)
     return definitions
 
 

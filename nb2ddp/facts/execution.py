@@ -158,9 +158,9 @@ class Execution:
         """Return the function whose call runs a node: a user-defined function, or a lambda that a trainer calls."""
         start, above = self.tree.start(node), self.tree.enclosing_function(node)
         while above is not None:
-            is_lambda = type(above) is cst.Lambda
+            is_lambda = type(above) is cst.Lambda  # a decorator precedes its function, which does not run it
             if above in self._called_by_trainers if is_lambda else self.tree.start(above) < start:
-                break  # but a decorator precedes its function
+                break
             above = self.tree.enclosing_function(above)
         return above
 

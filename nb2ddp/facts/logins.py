@@ -23,7 +23,7 @@ _SERVICES: list[Mapping[str, str]] = _TABLES["service"]
 _CLIENT_KEYS: Mapping[str, str] = _TABLES["clients"]
 #: Returns the service to which a function of a name logs in; None if there is none.
 _service = cache(lambda name: next((each for each in _SERVICES if re.fullmatch(each["login"], name)), None))
-_CLIENT = re.compile(rf"({'|'.join(_CLIENT_KEYS)})\.")
+_CLIENT = re.compile(rf"({'|'.join(map(re.escape, _CLIENT_KEYS))})\.")
 #: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: A text in the form of a token: long, of many different letters, with a digit or a capital inside.

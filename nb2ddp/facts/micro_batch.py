@@ -20,7 +20,7 @@ _TOKEN_MEAN_CONFIGS = ("ORPOConfig", "CPOConfig", "TPOConfig")
 #: DPO losses that are not means over pairs: they add a token mean (`sft`), sort or average pairs of a micro-batch.
 _UNLIKE_PAIRS = re.compile(r"\b(sft|aot|aot_unpaired|bco_pair)\b")
 #: Options that add the balance of a mixture of experts over a micro-batch's tokens to the loss (transformers).
-_BALANCE = re.compile(r"(output_router_logits|aux_loss_coef)\b")
+_BALANCE = re.compile(r"\b(output_router_logits|router_aux_loss_coef|aux_loss_coef)\b")
 #: Fields that sort or drop rows by the per-device batch ...
 _SHAPED_FIELDS = ("group_by_length", "train_sampling_strategy", "dataloader_drop_last")
 #: ... unless they are set to one of these.

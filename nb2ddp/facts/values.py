@@ -60,9 +60,9 @@ def evaluate(tree: Tree, node: cst.BaseExpression, above: tuple[cst.CSTNode, ...
         return evaluate(tree, node, (*above, value))
 
     found, constant = Value(), tree.literal(value)
+    if isinstance(constant, str):
+        return Value(constant)
     match value:
-        case _ if isinstance(constant, str):
-            return Value(constant)
         case cst.FormattedString():
             found = Value("".join(_piece(tree, each, part) for each in value.parts))
         case cst.ConcatenatedString():

@@ -62,7 +62,7 @@ _KEEPS_MORE = (
 #: Texts with the same effect: trained embeddings, logits that are kept whole, rows that no trainer tokenizes.
 _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
 #: Names with the same effect: streamed rows, and a user-defined loss.
-_OTHER_NAMES = re.compile("IterableDataset|to_iterable_dataset|compute_loss")
+_OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
 _FASTER = (
     "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; "
     "the script turns it off if memory allows"

@@ -47,9 +47,7 @@ def hidden(name: str, sources: Iterable[str] = ()) -> str:
         return ""
     if name in sys.stdlib_module_names:
         return f"Python's own module {name}"
-    if is_published(name, ()) or any(
-        names_module(source, name) for source in sources if name in source.replace("-", "_")
-    ):
+    if name in _OF_TRAINING or any(names_module(each, name) for each in sources if name in each.replace("-", "_")):
         return f"the package {name}"
     return ""
 

@@ -386,11 +386,12 @@ class _Reading:
 
     def _taken_by(self, module: str) -> tuple[cst.CSTNode, str] | None:
         """Return the code that uses a module, and how it does; None if there is none."""
+        if self.program.written(f"{module}.py") == f"{module}.py":  # the notebook writes the module
+            return None
         covers, loads = self.program.installs.covers, self.program.loads
         imports = [node for node, *_ in self.tree.imports(module) if self.tree.is_live(node) and not covers(node)]
         if imports:
-            is_written = self.program.written(f"{module}.py") == f"{module}.py"  # by the notebook
-            return None if is_written else (min(imports, key=self.tree.start), "the code imports it")
+            return min(imports, key=self.tree.start), "the code imports it"
         if module == "vllm" and any(starts_engine(self.tree, load) for load in loads):
             return loads[0], "fast_inference needs it"
         if module == "timm" and any(_GEMMA_3N.search(model_name(self.tree, load)) for load in loads):

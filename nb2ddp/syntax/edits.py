@@ -359,7 +359,7 @@ def _removed(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[c
         body: Sequence[cst.CSTNode] = block.body.body
         goes_on = getattr(block, "finalbody", None) or block.orelse
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
-        if goes_on or decides or not removed.keys() >= {*body}:
+        if goes_on or decides or not removed.keys() >= set(body):
             continue
         start, end = tree.span(block)
         kept = any(_comment(tree, statement, removed[statement]) for statement in body)
@@ -403,7 +403,7 @@ def _remove(
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
             start = _with_comments(tree, statement, start, end, cells)
-        if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and removed.keys() >= {*suite.body}:
+        if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and removed.keys() >= set(suite.body):
             kept += f"{indent}pass\n"
         yield Part(start, end, kept)
 

@@ -23,9 +23,10 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 #: Nodes with a body that runs when they are called.
 Function = cst.FunctionDef | cst.Lambda
-_CONSTANT = frozenset({cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float})
-#: The classes of `Statement`. LibCST's classes are abstract, for which a negative `isinstance` is slow.
+#: The classes of literals.
+_LITERALS = frozenset({cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float})
 _BLOCKS = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
+#: The classes of `Statement`. LibCST's classes are abstract, for which a negative `isinstance` is slow.
 _STATEMENTS = frozenset({cst.SimpleStatementLine, cst.FunctionDef, cst.ClassDef, *_BLOCKS})
 #: For each class of node, the field with a name that is not a variable; empty if no name in the node is one.
 _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
@@ -750,7 +751,7 @@ class Tree:
         node = self.value(node)
         if type(node) is cst.Name:
             return _CONSTANTS.get(node.value, ...)
-        value = self._constant(node) if type(node) in _CONSTANT else None
+        value = self._constant(node) if type(node) in _LITERALS else None
         return ... if value is None else value
 
     def fixed(self, node: cst.BaseExpression) -> object:
